@@ -286,7 +286,10 @@ def test_a_second_server_of_a_name_is_refused(switch):
 
 
 def test_a_name_may_be_used_again_at_once():
-    """One server is still busy when a process has gone and the next one of its name has come."""
+    """A server is still busy when a process has exited and the next one of its name has joined.
+
+    It is not the root: what the root has not declared lost is not lost.
+    """
     switch = Switch()
     exchanges = []
 
@@ -310,19 +313,21 @@ def test_a_name_may_be_used_again_at_once():
     a, b, c = map(join, "abc")
     for exchange in (a, b, c):
         present(exchange, "a", "b", "c")
-    went = threading.Event()
-    c.watch(lambda name, here: here or went.set())
+    went, noticed = threading.Event(), threading.Event()
+    a.watch(lambda name, here: here or went.set())
+    c.watch(lambda name, here: here or noticed.set())
     begun, over = threading.Event(), threading.Event()
-    busy = threading.Thread(target=a.soon, args=(lambda: begun.set() or over.wait(PATIENCE),))
+    busy = threading.Thread(target=c.soon, args=(lambda: begun.set() or over.wait(PATIENCE),))
     busy.start()
     assert begun.wait(PATIENCE)
     hang_up(b._carrier._connection)
     assert went.wait(PATIENCE)
     again = join("b")
     present(again, "a", "b", "c")
-    present(c, "b")
-    over.set()
     present(a, "b")
+    over.set()
+    assert noticed.wait(PATIENCE)
+    present(c, "b")
     # What each has told the next one has been heard by then.
     asked(a, "c")
     asked(c, "b")

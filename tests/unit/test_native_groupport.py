@@ -120,7 +120,7 @@ def test_a_group_that_the_library_has_forgotten_is_destructed_by_a_fence(session
 def test_a_group_that_has_changed_is_destructed_by_a_fence(session: Session) -> None:
     session.built()
     left = Notification(statuses.GROUP_LEFT, C, None, (text(keys.GROUP_ID, "g"),))
-    session.handlers.raised(left, False)
+    session.handlers.start_chain(left, False)
     session.run(GroupDestruct("g"))
     assert not session.library
     assert session.asked[0][0] == Fence((A, B), False, (text(DESTRUCTS, "g"),))

@@ -304,7 +304,9 @@ class Membership:
     def _apply_loss(self, origin: str, data: bytes) -> None:
         name, life = _LOSS.read(data)
         if name == self.name:
-            self._leave(origin)
+            # Without a number it may be an earlier process of this name; a living one also receives `LOST`.
+            if life:
+                self._leave(origin)
         elif self._concerns(name, life):
             if name not in self.doubted and origin != self.name:
                 self._exchange.aside(name, LOST, b"")
