@@ -154,9 +154,6 @@ class SwitchCarrier:
         keep_alive: Seconds after which a silent switch is lost, and with it all other servers.
     """
 
-    quiet = True
-    """The launcher reports a lost node, once for all."""
-
     def __init__(
         self,
         name: str,

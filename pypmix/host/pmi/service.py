@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 BACKLOG = 1024
+_CLIENT = ("PMIX_", "PYPMIX_")
 VERSION = "MPIR_CVAR_PMI_VERSION"
 """MPICH refuses to choose if its environment has both PMI and PMIx; a build that knows PMIx alone ignores a 1."""
 
@@ -64,7 +65,9 @@ class PmiService:
             self._listener = listen_on_loopback(BACKLOG)
             self._loop.watch(self._listener.fileno(), READ, self._start)
         host, port = self._listener.getsockname()[:2]
-        registration = Registration(next(self._numbers), proc, size, env)
+        # Few ranks ever connect here: keep what makes a client this rank, and not the rest of its environment.
+        own = {name: value for name, value in env.items() if name.startswith(_CLIENT)}
+        registration = Registration(next(self._numbers), proc, size, own)
         self._registered[registration.number] = registration
         variables = {
             "PMI_PORT": f"{host}:{port}",
