@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
@@ -72,6 +74,15 @@ def security_modules(names: Iterable[str]) -> tuple[str, ...]:
             detail = f"{name!r} is not a security module of this server: it has {NATIVE} and {MUNGE}, or {UNCHECKED}"
             raise PMIxError(detail, status=statuses.ERR_BAD_PARAM)
     return found
+
+
+def configured_security() -> tuple[str, ...]:
+    """Return the security modules in `PYPMIX_SECURITY`; see `security_modules`.
+
+    Raises:
+        PMIxError: A module does not exist (`ERR_BAD_PARAM`).
+    """
+    return security_modules(os.environ.get("PYPMIX_SECURITY", "").split(","))
 
 
 def sleep_for(seconds: float) -> float:

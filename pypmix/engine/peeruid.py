@@ -181,6 +181,16 @@ class Owners:
             return UNKNOWN_USER
         return self._ask(connection.family, peer[:2], own[:2], ESTABLISHED)
 
+    def find(self, connection: _socket.socket) -> int | None:
+        """Return the owner of the other end of an accepted connection, as `Admission` needs it.
+
+        `UNKNOWN_USER` if the kernel does not know this connection, and None if it reports the user of none of its kind,
+        as `probe` has found.
+        """
+        if self.trouble and connection.family != _socket.AF_UNIX:
+            return None
+        return self.uid(connection)
+
     def server(self, connection: _socket.socket) -> int:
         """Return the owner of the server of a connection; `UNKNOWN_USER` if it is uncertain."""
         # The other end has no owner before the server has accepted it, so the listener's owner is requested.

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pypmix.topology.machine import Machine
 
 
+ADDRESS_SECONDS = 1.0
+"""The time that the kernel has to list the addresses of this machine."""
+
+
 @cache
 def this_machine() -> Machine | None:
     """Return the machine that this process runs on, within its control group; None if the kernel does not show it.
@@ -56,19 +60,36 @@ def resources() -> tuple[Info, ...]:
 
 def aliases(hostname: str) -> str:
     """Return the other names of this node, separated by commas; empty if it has none, as a simulated node."""
-    from pypmix.host.addresses import all_addresses, is_loopback
-
     system = os.uname().nodename
     if hostname != system:
         return ""
-    names = ["localhost", system.partition(".")[0]]
-    try:
-        addresses = all_addresses()
-    except OSError:
-        # A kernel that does not list its interfaces, as in some sandboxes.
-        addresses = []
-    names += [each for each in addresses if is_loopback(each)] + [each for each in addresses if not is_loopback(each)]
+    names = ["localhost", system.partition(".")[0], *_addresses()]
     return ",".join([each for each in dict.fromkeys(names) if each != hostname])
+
+
+@cache
+def _addresses() -> tuple[str, ...]:
+    """Return the addresses of this machine, with loopback first; none if the kernel does not list them in time.
+
+    They are read once: each interface costs a call of the kernel, which may wait for a change of the network.
+    """
+    from threading import Thread
+
+    from pypmix.host.addresses import all_addresses, is_loopback
+
+    found: list[str] = []
+
+    def read() -> None:
+        try:
+            found.extend(sorted(all_addresses(), key=is_loopback, reverse=True))
+        except OSError:
+            # A kernel that does not list its interfaces, as in some sandboxes.
+            return
+
+    reader = Thread(target=read, name="pypmix-addresses", daemon=True)
+    reader.start()
+    reader.join(ADDRESS_SECONDS)
+    return () if reader.is_alive() else tuple(found)
 
 
 def described(info: JobInfo, job: JobLayout, hostname: str) -> JobInfo:

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from pypmix.engine.admission import BURST, MAX_USERS, Admission
 from pypmix.engine.peeruid import UNKNOWN_USER
 from pypmix.engine.python.server import Server
-from pypmix.engine.python.serverside.admission import BURST, MAX_USERS, Admission
 from pypmix.engine.times import MAX_DELAY, REFUSALS_PER_SECOND
 from pypmix.standard import codes, statuses
 from pypmix.standard.errors import PMIxError
@@ -145,7 +145,7 @@ def test_a_connection_that_was_closed_already_is_nothing_to_tell(server, early, 
 @pytest.mark.parametrize("security", [("munge",), ("native", "munge"), ("native", "unchecked")])
 def test_who_may_prove_themselves_otherwise_is_heard(clock, security, owner, welcome):
     """Where the kernel tells of nobody, that is; a connection that it does not know is one too many."""
-    assert Admission(clock, lambda uid: uid == 7, security).welcome(owner) == welcome
+    assert Admission(clock.now, lambda uid: uid == 7, security).welcome(owner) == welcome
 
 
 @pytest.mark.parametrize("security", [("native",), ("munge",), ("native", "munge"), ("native", "unchecked")])
@@ -157,7 +157,7 @@ def test_only_what_is_known_is_believed(clock, security, module, named, owner):
     proven = owner in (0, 7)
     munged = owner is None and module == "munge"
     allowed = owner is None and named and "unchecked" in security
-    admission = Admission(clock, lambda uid: True, security)
+    admission = Admission(clock.now, lambda uid: True, security)
     if proven or munged or allowed:
         admission.check(owner, module, 7, named)
     else:
@@ -218,7 +218,7 @@ def test_a_connection_that_ends_while_it_waits_is_forgotten(server, clock):
 
 
 def test_refusals_are_forgiven_with_time(clock):
-    admission = Admission(clock, lambda uid: True)
+    admission = Admission(clock.now, lambda uid: True)
     for _ in range(BURST):
         admission.refused(7)
     assert admission.delay(7) == 0
@@ -233,7 +233,7 @@ def test_refusals_are_forgiven_with_time(clock):
 
 
 def test_the_number_of_users_remembered_is_bounded(clock):
-    admission = Admission(clock, lambda uid: True)
+    admission = Admission(clock.now, lambda uid: True)
     for uid in range(3 * MAX_USERS):
         admission.refused(uid)
     assert len(admission._refused) <= MAX_USERS

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lib.hardware import Layout, machine
-from pypmix.host import distances, hardware
+from pypmix.host import addresses, distances, hardware
 from pypmix.host.binding import Binding
 from pypmix.host.directives import Wish
 from pypmix.host.job import Application, JobLayout, NodeLayout
@@ -68,6 +69,42 @@ def test_a_kernel_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobLayout("demo@1", (Application(("prog",)),), (NodeLayout("n0", (0,)),))
     assert hardware.resources() == ()
     assert hardware.described(job.info(), job, "n0") == job.info()
+
+
+@pytest.fixture
+def own_name(monkeypatch: pytest.MonkeyPatch) -> str:
+    hardware._addresses.cache_clear()
+    monkeypatch.setattr(hardware.os, "uname", lambda: SimpleNamespace(nodename="n0.site"))
+    return "n0.site"
+
+
+def test_the_addresses_are_read_once(own_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def listed() -> list[str]:
+        calls.append("read")
+        return ["10.0.0.1", "127.0.0.1"]
+
+    monkeypatch.setattr(addresses, "all_addresses", listed)
+    assert hardware.aliases("n1") == "" and calls == []
+    for _ in range(3):
+        assert hardware.aliases(own_name) == "localhost,n0,127.0.0.1,10.0.0.1"
+    assert calls == ["read"]
+    hardware._addresses.cache_clear()
+
+
+def test_a_kernel_that_does_not_list_its_addresses_in_time(own_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = Event()
+
+    def listed() -> list[str]:
+        assert answered.wait(30)
+        return ["10.0.0.1"]
+
+    monkeypatch.setattr(addresses, "all_addresses", listed)
+    monkeypatch.setattr(hardware, "ADDRESS_SECONDS", 0.001)
+    assert hardware.aliases(own_name) == "localhost,n0"
+    answered.set()
+    hardware._addresses.cache_clear()
 
 
 class Question:

@@ -31,7 +31,7 @@ from collections import deque
 
 from pypmix._version import __version__
 from pypmix.engine.alarms import Alarms
-from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
+from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, configured_security
 from pypmix.engine.faults import traced
 from pypmix.engine.native._ffi import ffi, lib
 from pypmix.engine.native.connection import arguments
@@ -110,7 +110,7 @@ class NativeServer:
         self.release = library.release
         self.proc = proc
         self.hostname = hostname
-        security = security_modules(os.environ.get("PYPMIX_SECURITY", "").split(","))
+        security = configured_security()
         self.node = node = Node(proc, library.release, os.geteuid(), security, self._listened_on)
         self.marshal = node.marshal
         self._ports: frozenset[int] = frozenset()

@@ -147,10 +147,7 @@ class Link:
         """See `pypmix.engine.python.node.Link`."""
         if self.socket is None:
             return UNKNOWN_USER
-        owners = self._reactor.owners
-        if owners.trouble and self.socket.family != socket.AF_UNIX:
-            return None
-        return owners.uid(self.socket)
+        return self._reactor.owners.find(self.socket)
 
     def is_closed(self) -> bool:
         """See `pypmix.engine.python.node.Link`."""

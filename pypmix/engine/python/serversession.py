@@ -11,7 +11,7 @@ from functools import partial
 from threading import get_ident
 
 from pypmix._version import __version__
-from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, security_modules
+from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, configured_security, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import is_current_user, listen_on_loopback
 from pypmix.engine.python.provision import Provision, harvested
@@ -26,7 +26,7 @@ from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from queue import SimpleQueue
     from typing import Any, Protocol, TypeVar
 
@@ -66,9 +66,9 @@ MAX_DEPTH = 8
 """Depth of answers of the host within answers; answers beyond it are posted."""
 
 
-def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the security modules of a server; see `pypmix.engine.common.security_modules`."""
-    found = security_modules(names)
+def _modules(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the security modules of a server, by default those of `PYPMIX_SECURITY`."""
+    found = security_modules(names) if names else configured_security()
     if MUNGE in found:
         from pypmix.engine import munge
 
@@ -204,7 +204,7 @@ class ServerSession:
         reactor: Thread | None = None,
     ) -> None:
         options = options or ServerOptions()
-        self.security = _modules(options.security or os.environ.get("PYPMIX_SECURITY", "").split(","))
+        self.security = _modules(options.security)
         self.proc = options.proc
         self.info = EngineInfo("python", ANNOUNCED)
         self.hostname = options.hostname or socket.gethostname()

@@ -65,8 +65,12 @@ class PmiProcess:
         self._parent: dict[str, str] = {}
         self._ended = False
 
-    async def serve(self) -> None:
-        """Answer the commands of the process until it finalizes or its connection ends."""
+    async def serve(self) -> bool:
+        """Answer the commands of the process until it finalizes or its connection ends.
+
+        Returns:
+            Whether it has named its rank.
+        """
         opened = False
         try:
             while data := await self._reader.read(CHUNK):
@@ -76,7 +80,7 @@ class PmiProcess:
                     else:
                         await self._answer(command)
                     if self._ended:
-                        return
+                        return True
         except PMIxError as error:
             _log.warning("the connection of a process that speaks PMI is closed: %s", error)
         except ConnectionError:
@@ -84,6 +88,7 @@ class PmiProcess:
         finally:
             if opened and not self._ended:
                 self._client.drop()
+        return opened
 
     async def _open(self, command: Command) -> bool:
         """Let the process be the rank that it names."""

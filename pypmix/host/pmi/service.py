@@ -6,19 +6,26 @@ spawns, publishes and looks up as a PMIx client does. So every kind of server an
 other ranks see a rank like any other. Ranks that speak PMIx pay for a few variables only.
 
 The service is reached by an address (`PMI_PORT`), not by a descriptor (`PMI_FD`): shells, `env` and programs that start
-other programs may close descriptors. The kernel proves the user of each connection, as it does for PMIx.
+other programs may close descriptors. The rule of the Python server decides who may connect (`Admission`): a process
+that speaks PMI has no credential but the kernel's report of its user, so it counts as a client of the module `native`.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
-from itertools import count
+import time
 from weakref import WeakValueDictionary
 
-from pypmix.engine.peeruid import Owners, described, is_current_user, listen_on_loopback
+from pypmix.engine.admission import Admission
+from pypmix.engine.common import NATIVE, UNCHECKED, configured_security
+from pypmix.engine.peeruid import Owners, is_current_user, listen_on_loopback
 from pypmix.host.loop import READ
 from pypmix.host.pmi.registration import PREPUT, Registration
+from pypmix.host.pmi.wire import encode
+from pypmix.standard.errors import PMIxError
+from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +35,49 @@ if TYPE_CHECKING:
     from pypmix.host.loop import HostLoop
     from pypmix.standard.types import Proc
 
+_log = get_logger("pypmix.host")
+
 BACKLOG = 1024
+MAX_NUMBER = 999_999_999
+"""PMI ids are random: where the kernel cannot report users, and `unchecked` allows it, the id is what proves a rank."""
+
 _CLIENT = ("PMIX_", "PYPMIX_")
 VERSION = "MPIR_CVAR_PMI_VERSION"
 """MPICH refuses to choose if its environment has both PMI and PMIx; a build that knows PMIx alone ignores a 1."""
+
+
+class Entrance:
+    """The users of the processes that connect."""
+
+    def __init__(self) -> None:
+        self._security = configured_security()
+        self._admission = Admission(time.monotonic, is_current_user, self._security)
+        self._reported: set[int | None] = set()
+        self.delay = self._admission.delay
+        self.refused = self._admission.refused
+
+    def reason_to_refuse(self, uid: int | None) -> str:
+        """Return why the connections of a user are refused; empty if they are not.
+
+        Args:
+            uid: The user that the kernel reports; see `Admission`.
+        """
+        try:
+            self._admission.check_module(NATIVE)
+            # The process names its rank in its first command, or is refused then.
+            self._admission.check(uid, NATIVE, os.geteuid(), named=True)
+            return ""
+        except PMIxError as error:
+            reason = error.detail
+        self.refused(uid)
+        if NATIVE not in self._security:
+            reason += ": PMI-1 has no credential of munge, so set PYPMIX_SECURITY=native,munge"
+        elif uid is None:
+            reason += f": PYPMIX_SECURITY={UNCHECKED} admits any process of this machine that knows a rank's PMI_ID"
+        if uid not in self._reported:
+            self._reported.add(uid)
+            _log.warning("processes that speak PMI-1 are refused: %s", reason)
+        return reason
 
 
 class PmiService:
@@ -39,7 +85,6 @@ class PmiService:
 
     def __init__(self) -> None:
         self._loop: HostLoop
-        self._numbers = count(1)
         self._registered: WeakValueDictionary[int, Registration] = WeakValueDictionary()
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -67,7 +112,7 @@ class PmiService:
         host, port = self._listener.getsockname()[:2]
         # Few ranks ever connect here: keep what makes a client this rank, and not the rest of its environment.
         own = {name: value for name, value in env.items() if name.startswith(_CLIENT)}
-        registration = Registration(next(self._numbers), proc, size, own)
+        registration = Registration(self._make_number(), proc, size, own)
         self._registered[registration.number] = registration
         variables = {
             "PMI_PORT": f"{host}:{port}",
@@ -80,6 +125,12 @@ class PmiService:
         if PREPUT in env:
             variables["PMI_SPAWNED"] = "1"
         return registration, variables
+
+    def _make_number(self) -> int:
+        while True:
+            number = int.from_bytes(os.urandom(8), "big") % MAX_NUMBER + 1
+            if number not in self._registered:
+                return number
 
     def _start(self) -> None:
         """Hand the listener to a thread, as the first process connects."""
@@ -100,14 +151,18 @@ class PmiService:
 
         assert self._listener is not None
         owners = Owners()
+        owners.probe()
+        entrance = Entrance()
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            uid = owners.uid(writer.get_extra_info("socket"))
+            uid = owners.find(writer.get_extra_info("socket"))
             try:
-                if is_current_user(uid):
-                    await PmiProcess(self._registered.get, reader, writer).serve()
-                else:
-                    writer.write(f"cmd=initack rc=-1 msg=refused:_{described(uid).replace(' ', '_')}\n".encode())
+                if reason := entrance.reason_to_refuse(uid):
+                    writer.write(encode("initack", {"rc": -1, "msg": f"refused: {reason}".replace(" ", "_")}))
+                    return
+                await asyncio.sleep(entrance.delay(uid))
+                if not await PmiProcess(self._registered.get, reader, writer).serve():
+                    entrance.refused(uid)
             except asyncio.CancelledError:
                 # The service is closed: its thread ends next, and nothing else waits for this task.
                 pass

@@ -8,10 +8,10 @@ Messages of a client before it is admitted are kept, up to `MAX_EARLY` bytes.
 
 from __future__ import annotations
 
-from pypmix.engine.common import MUNGE, UNCHECKED
+from pypmix.engine.admission import Admission
+from pypmix.engine.common import MUNGE
 from pypmix.engine.peeruid import UNKNOWN_USER
 from pypmix.engine.python.node import Peer, status_of
-from pypmix.engine.python.serverside.admission import Admission
 from pypmix.engine.times import HANDSHAKE_SECONDS
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
@@ -113,7 +113,7 @@ class Handshakes:
         self, server: Node, security: tuple[str, ...], expected: Callable[[int], bool], greet_tool: GreetTool
     ) -> None:
         self.security = security
-        self.admission = Admission(server.clock, expected, security)
+        self.admission = Admission(server.clock.now, expected, security)
         self.incomplete: dict[Handshake, None] = {}
         self._server = server
         self._greet_tool = greet_tool
@@ -267,10 +267,7 @@ class Handshakes:
             raise PMIxError(
                 f"it wants the data store {hello.gds!r}, only hash is served", status=statuses.ERR_NOT_SUPPORTED
             )
-        if hello.psec not in self.security or hello.psec == UNCHECKED:
-            modules = ", ".join([name for name in self.security if name != UNCHECKED])
-            detail = f"it uses the security module {hello.psec!r}, only {modules} is taken"
-            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
+        self.admission.check_module(hello.psec)
         try:
             return parse_native_credential(hello.credential)
         except RemoteProtocolError as error:

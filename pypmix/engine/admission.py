@@ -19,8 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.engine.collective.machine import Clock
-
 BURST = 128
 """Refusals of one user that cause no delay."""
 
@@ -31,13 +29,15 @@ class Admission:
     """The users that have tried to connect to a server.
 
     Args:
-        clock: The clock.
+        now: Returns the seconds of a monotonic clock.
         expected: Returns True if processes of a user are expected.
         security: The security modules of which clients may use one, and `unchecked`.
     """
 
-    def __init__(self, clock: Clock, expected: Callable[[int], bool], security: tuple[str, ...] = (NATIVE,)) -> None:
-        self._clock = clock
+    def __init__(
+        self, now: Callable[[], float], expected: Callable[[int], bool], security: tuple[str, ...] = (NATIVE,)
+    ) -> None:
+        self._now = now
         self._expected = expected
         self._security = security
         self._refused: dict[int | None, tuple[float, float]] = {}
@@ -56,6 +56,17 @@ class Admission:
         user. If munge is required, the kernel's report does not replace it.
         """
         return module != MUNGE and owner == uid
+
+    def check_module(self, module: str) -> None:
+        """Check that clients may use a security module.
+
+        Raises:
+            PMIxError: They may not (`ERR_INVALID_CRED`).
+        """
+        if module not in self._security or module == UNCHECKED:
+            modules = ", ".join([name for name in self._security if name != UNCHECKED])
+            detail = f"it uses the security module {module!r}, only {modules} is taken"
+            raise PMIxError(detail, status=statuses.ERR_INVALID_CRED)
 
     def check(self, owner: int | None, module: str, uid: int, named: bool) -> None:
         """Check that a connection belongs to the expected user.
@@ -84,7 +95,7 @@ class Admission:
         debt = self._debt(uid)
         if uid not in self._refused and len(self._refused) >= MAX_USERS:
             self._refused.pop(next(iter(self._refused)))
-        self._refused[uid] = debt + 1, self._clock.now()
+        self._refused[uid] = debt + 1, self._now()
 
     def delay(self, uid: int | None) -> float:
         """Return the seconds for which a new connection of this user is to be left unread."""
@@ -98,4 +109,4 @@ class Admission:
     def _debt(self, uid: int | None) -> float:
         """Return the refusals that are not forgiven yet."""
         debt, since = self._refused.get(uid, (0.0, 0.0))
-        return max(debt - (self._clock.now() - since) * REFUSALS_PER_SECOND, 0.0)
+        return max(debt - (self._now() - since) * REFUSALS_PER_SECOND, 0.0)
