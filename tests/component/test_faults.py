@@ -281,7 +281,7 @@ def test_a_fault_as_a_call_is_given_up_is_not_swallowed_a_hundred_times(monkeypa
         raise Fault("injected")
 
     # There is a shorter way for a call with nothing else to look after.
-    monkeypatch.setattr(client_module.Client, "quiet", lambda _machine: False)
+    monkeypatch.setattr(client_module.Client, "quiet", lambda _machine, _listens: False)
     monkeypatch.setattr(transport.Connection, "_leave", settle)
     with pytest.raises(Fault):
         session.run(Commit())

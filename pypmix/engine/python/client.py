@@ -633,11 +633,15 @@ class Client:
                 return True
         return False
 
-    def quiet(self) -> bool:
-        """Return True if the connection needs no attention: open, without calls, timers, listeners and unsent bytes."""
+    def quiet(self, listens: bool) -> bool:
+        """Return True if the connection needs no attention: open, without calls, timers, listeners and unsent bytes.
+
+        Args:
+            listens: Whether something waits for messages to the listeners already.
+        """
         under_way = self._calls or self._opening or self._finalizing or self.out[0]
         ends = self.closed or self.half_closing
-        return not (under_way or self.listeners or self._timed or self.timers or ends)
+        return not (under_way or self._timed or self.timers or ends or (self.listeners and not listens))
 
     @property
     def deadline(self) -> float | None:

@@ -19,6 +19,7 @@ from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
 from pypmix.standard.ops import (
+    Fence,
     GroupAdmit,
     GroupConstruct,
     GroupDestruct,
@@ -122,6 +123,8 @@ class GroupPort:
 
     def translate(self, call: Call) -> bool:
         client, op = self._client, call.op
+        if type(op) is Fence and not op.procs:
+            return True
         group = self.addresses.whole(op)
         if group:
             self.begin(call, group)

@@ -1,0 +1,64 @@
+"""A fence takes as few calls of functions in a client that has done much before as in a new one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import json, sys
+import pypmix
+
+calls = 0
+
+def count(frame, event, argument):
+    global calls
+    calls += event == "call"
+
+def fence(me):
+    # The least of many: a server that answers before the caller sleeps wakes the thread that listens as well.
+    global calls
+    found = []
+    for _ in range(100):
+        calls = 0
+        sys.setprofile(count)
+        me.fence()
+        sys.setprofile(None)
+        found.append(calls)
+    return min(found)
+
+with pypmix.Client(engine="python") as me:
+    fence(me)
+    before = fence(me)
+    if BEFORE == "handler":
+        kept = me.on(pypmix.EventCode.custom(-4242))(lambda event: None)
+    elif BEFORE == "group":
+        group = me.group("acme", me.job.procs)
+        group.construct()
+        group.destruct()
+    elif BEFORE == "invitation":
+        kept = me.on(pypmix.EventCode.GROUP_INVITED)(lambda event: None)
+    elif BEFORE == "connection":
+        with me.connect(me.job.procs):
+            pass
+    print(json.dumps([before, fence(me)]), flush=True)
+"""
+
+MOST = 1.1
+"""How many times the calls of a new client a fence may take."""
+
+
+@pytest.mark.parametrize("before", ["handler", "group", "invitation", "connection"])
+def test_a_fence_costs_no_more_after(before: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("BEFORE", repr(before)))
+    command = [sys.executable, "-m", "pypmix", "run", "-n", "2", sys.executable, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert done.returncode == 0 and len(found) == 2, done.stdout + done.stderr
+    for new, later in found:
+        assert later <= MOST * new, (new, later)
