@@ -24,6 +24,7 @@ from pypmix.host.serving import ServingManager
 from pypmix.host.signals import ENDING, LOOK, Signals
 from pypmix.host.terms import GRACE, Terms
 from pypmix.host.tools import rendezvous_file
+from pypmix.host.unconnected import UnconnectedRanks, is_unconnected
 from pypmix.server import Server
 from pypmix.serverbase import check_nspace
 from pypmix.standard.limits import Limits
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import Wrap
+    from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.host.session import NodeSession
     from pypmix.host.tracing.write import TraceFile
@@ -264,6 +266,12 @@ class LocalHost(ServingManager):
         if self._outcome is None and job.terms.counted and not (job.number > 1 and job.unlaunched):
             self._outcome = job.outcome
         super().job_failed(job)
+
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """See `ServingManager.rank_ended`; a rank of several that never connected may get a line."""
+        super().rank_ended(job, rank)
+        if is_unconnected(job, rank):
+            self.part(UnconnectedRanks).add(job, rank)
 
     def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
         """See `Manager.outcome_corrected`."""

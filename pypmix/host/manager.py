@@ -73,6 +73,7 @@ class Manager(JobHost):
         turns: The work done on behalf of procs, on the loop's thread.
         due: The time at which the limit of all jobs ends, by `time.monotonic`; None without a limit.
         next_context_id: Returns a context id that no other group of the session has; from any thread.
+        at_connection: Called on an engine's thread with the job of a rank that has called `PMIx_Init`.
         at_departure: Called with a proc, a rank or a tool, that has finalized or lost its connection.
     """
 
@@ -94,6 +95,7 @@ class Manager(JobHost):
         self.due: float | None = None
         self.next_context_id: Callable[[], int] = partial(next, count(FIRST_CONTEXT_ID))
         self.at_departure: list[Callable[[Proc], None]] = []
+        self.at_connection: list[Callable[[RunningJob], None]] = []
         self._space = space
         self._cluster = cluster
         self._last = 0

@@ -196,6 +196,9 @@ class ServingManager(Manager):
         if found is not None:
             found[1].stage = stage
             found[1].left = math.inf if stage == CONNECTED else time.monotonic()
+            if stage == CONNECTED:
+                for function in self.at_connection:
+                    function(found[0])
 
     def _aborted(self, op: ClientAborted, upcall: Upcall) -> None:
         """End the ranks that a client's abort names.
