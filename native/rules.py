@@ -28,7 +28,7 @@ STATUSES = {value for value in runpy.run_path(str(STANDARD / "statuses.py")).val
 
 HARMLESS = {
     "pypmix/host/callbacks/host.py:_live": "asyncio's loop logs what its callbacks raise",
-    "pypmix/host/rosters/reachability.py:_accept": (
+    "pypmix/host/extras/frameworks/reachability.py:_accept": (
         "it accepts and closes connections, which can fail by an OSError alone"
     ),
     "pypmix/host/rosters/meet.py:feed": "it reads a connection to its end, which can fail by an OSError alone",

@@ -104,7 +104,12 @@ RENAMES = {
     **_moved("ProcSet", "pypmix.host", "pypmix"),
     "pypmix.host.Job": "pypmix.host.JobLayout",
     "pypmix.host.Node": "pypmix.host.NodeLayout",
-    "pypmix.host.recording.Answer": "pypmix.host.recording.RecordedAnswer",
+    "pypmix.host.recording.Answer": "pypmix.recording.RecordedAnswer",
+    **_moved(
+        "Difference Entry Normal RecordedAnswer Recorder Recording Replay compare read replay",
+        "pypmix.host.recording",
+        "pypmix.recording",
+    ),
     "pypmix.host.Host.ended": "report_end",
     **{f"pypmix.host.Host.{name}": f"server.{name}" for name in ("engine", "pending", "proc")},
     **_decorators(

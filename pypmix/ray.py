@@ -17,8 +17,8 @@ import select
 import threading
 from queue import Empty, SimpleQueue
 
-from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, name_nodes, number_of
+from pypmix.extras.frameworks.agent import Agent
+from pypmix.extras.frameworks.engine import Nodes, name_nodes, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.util.placement_group import PlacementGroup
 
+    from pypmix.extras.frameworks.agent import DaemonEnd
+    from pypmix.extras.frameworks.world import World
     from pypmix.host.placing import Node, NodeRequest
-    from pypmix.host.rosters.agent import DaemonEnd
-    from pypmix.host.rosters.world import World
 
 __all__ = ["Nodes", "nodes", "world"]
 
@@ -230,7 +230,7 @@ def _put(ends: SimpleQueue[DaemonEnd | None], wait: Callable[[], DaemonEnd | Non
 
 
 class _Ray:
-    """A Ray cluster as an engine (`pypmix.host.rosters.engine.Engine`).
+    """A Ray cluster as an engine (`pypmix.extras.frameworks.engine.Engine`).
 
     Args:
         slots: The CPUs of each actor.

@@ -390,13 +390,13 @@ def _doctor(arguments: Namespace) -> int:
 
 
 def _compat(arguments: Namespace) -> int:
-    from pypmix.cli.compat import compat
+    from pypmix.extras.commands.compat import compat
 
     return compat(arguments.scripts, arguments.install, arguments.uninstall, arguments.check)
 
 
 def _conform(arguments: Namespace) -> int:
-    from pypmix.cli.conform import conform, listing
+    from pypmix.extras.commands.conform import conform, listing
 
     if arguments.list:
         sys.stdout.write(listing())
@@ -412,7 +412,7 @@ def _conform(arguments: Namespace) -> int:
 
 
 def _bench(arguments: Namespace) -> int:
-    from pypmix.cli.bench import bench
+    from pypmix.extras.commands.bench import bench
 
     return bench(
         arguments.ranks,
@@ -496,6 +496,6 @@ def _unpublish(arguments: Namespace) -> None:
 
 
 def _trace(arguments: Namespace) -> int:
-    from pypmix.cli.trace import trace
+    from pypmix.extras.commands.trace import trace
 
     return trace(arguments.file, arguments.html, arguments.otlp, arguments.json, arguments.all)

@@ -41,11 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         os._exit(relay())
     if arguments and arguments[0] == "compat":
-        from pypmix.cli.compat import is_program
+        from pypmix.extras.commands.compat import is_program, run_program
 
         if is_program(arguments[1:]):
-            from pypmix.compat.loader import run as run_program
-
             run_program(arguments[1:])
             sys.exit(0)
     from pypmix.cli.app import app

@@ -11,6 +11,7 @@ from functools import partial
 from pypmix.cli.options import parse
 from pypmix.cli.parser import USAGE, UsageError
 from pypmix.cli.streams import occupy
+from pypmix.host.extensions import load_extension
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, listed
 from pypmix.host.rosters.choosing import LOCAL, is_marked
 from pypmix.standard import statuses
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pypmix.cli.options import NodeSelection, Request
     from pypmix.host.local import LocalHost
     from pypmix.host.nodes import Wrap
-    from pypmix.host.tracing.write import TraceFile
+    from pypmix.host.tracing import Trace
 
 
 FIRST_USER, NO_PERSON = 1000, 65534
@@ -188,17 +189,15 @@ def _misused(error: Exception) -> int:
 
 
 def _recording(path: str) -> Wrap:
-    from pypmix.host.recording import Recorder
+    record: Wrap = load_extension("recorder")(path).wrap
+    return record
 
-    return Recorder(path).wrap
 
-
-def _tracing(path: str) -> TraceFile:
-    from pypmix.host.tracing.write import TraceFile
-
+def _tracing(path: str) -> Trace:
     # All entries are kept for a while: to look through them for garbage repeatedly would only cost time.
     gc.set_threshold(50_000, 50, 50)
-    return TraceFile(path)
+    trace: Trace = load_extension("trace")(path)
+    return trace
 
 
 def _refused(error: OSError) -> int:

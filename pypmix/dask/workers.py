@@ -20,9 +20,9 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from pypmix.dask.threads import run_in_thread
+from pypmix.extras.frameworks.agent import Agent
+from pypmix.extras.frameworks.engine import Nodes, name_nodes, number_of
 from pypmix.host.outcome import listed
-from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.engine import Nodes, name_nodes, number_of
 from pypmix.lazy import missing
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from pypmix.extras.frameworks.world import World
     from pypmix.host.placing import Node, NodeRequest
-    from pypmix.host.rosters.world import World
 
     Worker = dict[str, Any]
     Process = tuple[str, str]
@@ -183,7 +183,7 @@ def _names(address: str, about: Worker) -> set[str]:
 
 
 class _Dask:
-    """A Dask cluster as an engine (`pypmix.host.rosters.engine.Engine`).
+    """A Dask cluster as an engine (`pypmix.extras.frameworks.engine.Engine`).
 
     Args:
         client: The client.

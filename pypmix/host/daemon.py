@@ -37,6 +37,7 @@ from pypmix.host.crossings import Exchanging
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
+from pypmix.host.extensions import load_extension
 from pypmix.host.folders import temporary_folder
 from pypmix.host.hardware import this_shape
 from pypmix.host.loop import READ, Loop
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from pypmix.host.output import Pausable, Stream
     from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
-    from pypmix.host.tracing.node import NodeTrace
     from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
 
@@ -368,7 +368,7 @@ class Daemon(ServingManager):
         self._carrier = _carrier(settings)
         self._exchange = Exchange(self._carrier)
         self._inbox = Inbox(self._exchange, loop, self._check_sender)
-        self._trace = _tracing() if settings.trace else None
+        self._trace = load_extension("node-trace")() if settings.trace else None
 
         def server(node: LocalNode) -> Server:
             return Server(
@@ -392,9 +392,7 @@ class Daemon(ServingManager):
         self._listening = False
         self.at_rank_end.append(self._tell_rank_end)
         if settings.warm is not None:
-            from pypmix.host.forking.servers import ForkServers
-
-            self.machine.forks = ForkServers(settings.warm)
+            self.machine.forks = load_extension("warm-start")(settings.warm)
             self.machine.forks.watch(loop, self.fork_server_ended)
 
     # Its life
@@ -750,12 +748,10 @@ class Daemon(ServingManager):
         """Send the launcher the latest entries for its trace, if it writes one."""
         if self._trace is None:
             return
-        from pypmix.host.tracing.node import EVERY, pieces
-
-        for piece in pieces(self._trace.take()):
-            self._tell(orders.TRACED, piece)
+        for message in self._trace.take_messages():
+            self._tell(orders.TRACED, message)
         if repeat:
-            self.loop.later(EVERY, lambda: self._tell_trace(repeat=True))
+            self.loop.later(self._trace.period, lambda: self._tell_trace(repeat=True))
 
     def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
         """Do nothing: the launcher defines it on all nodes."""
@@ -828,12 +824,6 @@ def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
         # The launcher reports a lost node, once for all.
         quiet=True,
     )
-
-
-def _tracing() -> NodeTrace:
-    from pypmix.host.tracing.node import NodeTrace
-
-    return NodeTrace()
 
 
 def _is_of_this_node(op: object) -> bool:

@@ -7,10 +7,12 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from pypmix.clusters import check_cluster
 from pypmix.host import launch
+from pypmix.host.extensions import load_extension
 from pypmix.host.folders import temporary_folder
 from pypmix.host.job import Application, is_sole_proof, new_nspace
 from pypmix.host.loop import Loop
@@ -38,15 +40,15 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import OnUpcall
     from pypmix.host.crossings import Crossings
+    from pypmix.host.extensions import ForkServers
     from pypmix.host.feeding import Feed
-    from pypmix.host.forking.servers import ForkServers
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import Wrap
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.host.session import NodeSession
-    from pypmix.host.tracing.write import TraceFile
+    from pypmix.host.tracing import Trace
     from pypmix.host.trying import Fault
 
 HANG = 2.0
@@ -92,7 +94,7 @@ class LocalHost(ServingManager):
         address: The address that its servers listen on for the servers of the others.
         nspace: The beginning of the nspaces of its jobs, before `@` and their number; made up by default.
         wrap: Called with the function that a server calls with upcalls, and the name of its node; returns the function
-            to call instead, such as `pypmix.host.recording.Recorder.wrap`.
+            to call instead, such as `Recorder.wrap` of a recorder.
         limits: The resources that one peer may use; read from `PYPMIX_LIMITS` by default.
         remote: The nodes that the jobs run on, by daemons there; this machine by default. Its server is for tools then,
             and ranks are placed by the nodes' slots.
@@ -137,7 +139,7 @@ class LocalHost(ServingManager):
         fill: bool = False,
         warm: bool | Sequence[str] | ForkServers = False,
         faults: Sequence[Fault] = (),
-        trace: TraceFile | None = None,
+        trace: Trace | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"a timeout must be more than 0 seconds, not {timeout}")
@@ -370,14 +372,13 @@ class LocalHost(ServingManager):
         return self._outcome or self._partial or Outcome(0)
 
     def _take_forks(self, warm: bool | Sequence[str] | ForkServers) -> None:
-        from pypmix.host.forking.servers import ForkServers
-
         if isinstance(warm, str):
             raise TypeError(f"warm is True, or the names of modules in a list, not the string {warm!r:.80}")
-        if isinstance(warm, ForkServers):
-            self.machine.forks = warm
+        if isinstance(warm, bool | Sequence):
+            make = load_extension("warm-start")
+            self.machine.forks, self._own_forks = make(() if isinstance(warm, bool) else tuple(warm)), True
         else:
-            self.machine.forks, self._own_forks = ForkServers(() if isinstance(warm, bool) else tuple(warm)), True
+            self.machine.forks = warm
 
     def _run(self, programs: list[str]) -> None:
         self.open_folder()

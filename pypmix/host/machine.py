@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pypmix.host.forking.servers import ForkServer, ForkServers
+    from pypmix.host.extensions import ForkServer, ForkServers
     from pypmix.host.job import Application
     from pypmix.host.loop import Loop
 

@@ -149,7 +149,7 @@ END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER),
 """A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""
 WROTE = "pypmix.node.wrote"
 TRACED = "pypmix.node.traced"
-"""Requests and upcalls for the trace of the run; see `pypmix.host.tracing.node`."""
+"""Requests and upcalls for the trace of the run."""
 LEAVES = "pypmix.node.leaves"
 REASON: Field[tuple[str]] = message(TEXT)
 """The reason why a daemon leaves unasked."""

@@ -8,8 +8,8 @@ from pypmix.host.outcome import signal_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pypmix.host.extensions import ForkServer
     from pypmix.host.feeding import Input
-    from pypmix.host.forking.servers import ForkServer
     from pypmix.host.nodes import HostNode
     from pypmix.host.output import Stream
     from pypmix.host.pmi.registration import Registration

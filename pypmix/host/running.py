@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
-    from pypmix.host.forking.servers import ForkServer
+    from pypmix.host.extensions import ForkServer
     from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import HostNode, LocalNode

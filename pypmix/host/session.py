@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch, RunningJob, Share
     from pypmix.host.serving import ServingManager
-    from pypmix.host.tracing.write import TraceFile
+    from pypmix.host.tracing import Trace
     from pypmix.standard.types import Proc
 
     class StartedDaemon(Protocol):
@@ -290,7 +290,7 @@ class Fleet(Site):
         session: NodeSession,
         space: str,
         loop: Loop,
-        trace: TraceFile | None = None,
+        trace: Trace | None = None,
         mapping: Placement | None = None,
     ) -> None:
         super().__init__(host, host.machine, mapping)
@@ -677,9 +677,7 @@ class Fleet(Site):
     def _listen(self, exchange: Exchange) -> Inbox[RemoteNode]:
         def add_to_trace(node: RemoteNode, data: bytes) -> None:
             if self._trace is not None:
-                from pypmix.host.tracing.node import unpack
-
-                self._trace.add(node.hostname, unpack(data))
+                self._trace.add_message(node.hostname, data)
 
         inbox = self._inbox = Inbox(exchange, self._loop, self._of)
         exchange.handle(orders.HERE, self._meet)

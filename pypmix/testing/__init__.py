@@ -2,7 +2,7 @@
 
 Theory of operation. `plugin.py` is loaded at each start of pytest, and imports only the standard library then.
 `job.py` runs a test that is marked with `pmix` as a job of a `LocalHost` in the process of pytest. Its ranks are forked
-from one fork server (`pypmix.host.forking`) for all tests of a session, or of an xdist worker. The fork server has
+from one fork server (`pypmix.extras.forking`) for all tests of a session, or of an xdist worker. The fork server has
 imported `template.py`: a second pytest with the options of the first one, which collects each test file on demand.
 Each rank is a child of this process, with the whole test file and its rewritten assertions, and runs one test with its
 fixtures (`rank.py`). It writes its reports into a folder; `results.py` merges them into the reports that pytest shows,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from pypmix.extras.forking.servers import ForkServer, ForkServers
 from pypmix.host.crossings import Crossings
 from pypmix.host.exchange.inprocess import Hub
-from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.machine import Machine
@@ -236,7 +236,8 @@ class Jobs:
             found = host.machine.fork_server(app)
             if found is None:
                 return f"ranks cannot be forked from {sys.executable}"
-            why: str = found.call(TEMPLATE, "collect", str(item.path))
+            assert isinstance(found, ForkServer)
+            why = found.call(TEMPLATE, "collect", str(item.path))
         except OSError as error:
             return f"{error}, while it imported {item.path.name}; with -s its output is shown"
         return f"the ranks cannot run {item.nodeid}:\n{why}" if why else ""

@@ -18,7 +18,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 import pypmix
-from pypmix.host.forking.safety import REFUSED, explain_unsafe, open_files
+from pypmix.extras.forking.safety import REFUSED, explain_unsafe, open_files
 from pypmix.testing.wish import place
 
 VARIABLE = "PYPMIX_TESTING"

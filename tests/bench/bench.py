@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from pypmix.cli.bench import machine
+from pypmix.extras.commands.bench import machine
 
 HERE = Path(__file__).parent
 LIMIT = 120.0

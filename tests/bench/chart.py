@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pypmix.cli.picture import Line, picture
+from pypmix.extras.commands.picture import Line, picture
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "operate" / "performance.md"

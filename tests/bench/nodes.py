@@ -25,7 +25,7 @@ from bench import build
 from groups import run
 
 from pypmix import __version__
-from pypmix.cli.bench import machine
+from pypmix.extras.commands.bench import machine
 
 AGENT = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
 """In the place of ssh: its first argument is the node."""

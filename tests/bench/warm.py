@@ -24,13 +24,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from pypmix.extras.forking.servers import ForkServers
 from pypmix.host import Application, LocalHost
-from pypmix.host.forking.servers import ForkServers
 
 HELLO = "import pypmix\nwith pypmix.Client() as me: print('hello from', me.rank, 'of', me.job.size)\n"
 FORKS = """
 import gc, os, sys
-from pypmix.host.forking.server import prepare
+from pypmix.extras.forking.server import prepare
 prepare([])
 gc.collect()
 gc.freeze()

@@ -11,8 +11,8 @@ import pytest
 
 from lib import machine
 from lib.command import Command
-from pypmix.cli import bench, picture
-from pypmix.cli.bench import OWN, TITLES, Case, Failed
+from pypmix.extras.commands import bench, picture
+from pypmix.extras.commands.bench import OWN, TITLES, Case, Failed
 
 SMALL = ("--rounds", "2", "--repeats", "2", "-n", "2")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,10 +13,10 @@ from lib import machine, slurm
 from lib.command import Command, Ended
 from lib.pairings import Pairing, surviving
 from pypmix import reports
-from pypmix.cli import conform
 from pypmix.cli.launching import JobEnd
 from pypmix.conformance.check import Promise
 from pypmix.conformance.checks import CHECKS, TOPICS
+from pypmix.extras.commands import conform
 
 OWN = [sys.executable, "-m", "pypmix", "run", "-n", "4"]
 BROKEN_HOST = [sys.executable, str(Path(__file__).with_name("broken_host.py")), "3"]

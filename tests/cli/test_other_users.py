@@ -503,7 +503,7 @@ def test_a_native_server_warns_where_other_users_run_processes() -> None:
 
 CALLS = """
 import sys
-from pypmix.host.rosters.agent import Calls
+from pypmix.extras.frameworks.agent import Calls
 calls = Calls(b"a function")
 print(calls.name, flush=True)
 sys.stdin.read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from lib.command import Command
-from pypmix.host.recording import read
+from pypmix.recording import read
 
 PUBLISHER = """
 import pypmix

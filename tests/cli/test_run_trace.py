@@ -20,7 +20,7 @@ import pytest
 
 from lib import machine
 from lib.command import Command
-from pypmix.host.tracing.read import Trace, read
+from pypmix.extras.tracing.read import Trace, read
 
 ROOT = Path(__file__).parents[2]
 

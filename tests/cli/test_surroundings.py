@@ -17,12 +17,13 @@ import pytest
 
 from lib import machine
 from lib.command import Command
-from pypmix.cli import bench, reach, show
+from pypmix.cli import reach, show
 from pypmix.cli.app import app
 from pypmix.cli.streams import prepare
 from pypmix.engine.base import Upcall
 from pypmix.engine.python import transport
 from pypmix.engine.python.rendezvous import host_names
+from pypmix.extras.commands import bench
 from pypmix.server import Server
 
 LONG = "x" * 600

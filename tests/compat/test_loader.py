@@ -12,8 +12,8 @@ import pytest
 
 from lib import machine, pairings
 from lib.pairings import Part
-from pypmix.cli.compat import compat
 from pypmix.compat import loader
+from pypmix.extras.commands.compat import compat
 
 EXAMPLES = machine.ROOT / "docs" / "examples" / "compat"
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pypmix.engine.python import session
-from pypmix.host.forking import server
-from pypmix.host.forking.frames import Start
-from pypmix.host.forking.programs import Program
-from pypmix.host.forking.servers import ForkServer
+from pypmix.extras.forking import server
+from pypmix.extras.forking.frames import Start
+from pypmix.extras.forking.programs import Program
+from pypmix.extras.forking.servers import ForkServer
 
 SAY = "import os, sys; print(os.environ.get('A'), os.environ.get('B'), sys.stdout.line_buffering)"
 SECONDS = 60.0

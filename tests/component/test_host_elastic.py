@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from pypmix.extras.schedulers import prrte, slurm_further
 from pypmix.host import elastic
 from pypmix.host.placing import Node, NodeRequest
-from pypmix.host.rosters import prrte, slurm_further
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.names import read_hosts
 from pypmix.host.rosters.ssh import SSHRoster

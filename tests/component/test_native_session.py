@@ -515,8 +515,8 @@ def test_no_duration_is_measured_by_the_wall_clock() -> None:
         "host/callbacks/ends.py",
         "host/logs.py",
         "host/output.py",
-        "host/recording/record.py",
-        "host/rosters/calling.py",
+        "recording/record.py",
+        "host/extras/frameworks/calling.py",
         "host/running.py",
     }
     package = Path(pypmix.__file__).parent

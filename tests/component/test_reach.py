@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from lib import leftovers
-from pypmix.host.rosters import reachability
-from pypmix.host.rosters.agent import Agent
-from pypmix.host.rosters.reachability import Probe, apart, unreached
+from pypmix.extras.frameworks import reachability
+from pypmix.extras.frameworks.agent import Agent
+from pypmix.extras.frameworks.reachability import Probe, apart, unreached
 
 pytestmark = pytest.mark.timeout(60)
 

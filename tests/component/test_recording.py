@@ -12,9 +12,9 @@ import threading
 
 import pytest
 
-from pypmix.host.recording import Recorder, compare, read, replay
-from pypmix.host.recording.normal import Normal
-from pypmix.host.recording.read import Recording, Unreadable
+from pypmix.recording import Recorder, compare, read, replay
+from pypmix.recording.normal import Normal
+from pypmix.recording.read import Recording, Unreadable
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.types import App, Pdata, Proc
@@ -182,7 +182,7 @@ def test_only_the_owner_can_read_it(path):
 def test_a_process_that_is_killed_leaves_what_it_was_asked(path):
     program = f"""
 import os
-from pypmix.host.recording import Recorder
+from pypmix.recording import Recorder
 from pypmix.standard import ops
 class Upcall:
     op, requestor, uid, gid = ops.Unpublish(("k",)), None, None, None

@@ -20,11 +20,11 @@ import pytest
 
 from lib import cluster as clusters
 from lib import leftovers, machine
+from pypmix.extras.frameworks.agent import NOTHING, Agent, Calls, DaemonEnd, receive, send
+from pypmix.extras.frameworks.engine import Nodes, launcher_addresses, name_nodes
+from pypmix.extras.frameworks.world import ENDING
 from pypmix.host.outcome import Outcome
 from pypmix.host.placing import Node, NodeRequest
-from pypmix.host.rosters.agent import NOTHING, Agent, Calls, DaemonEnd, receive, send
-from pypmix.host.rosters.engine import Nodes, launcher_addresses, name_nodes
-from pypmix.host.rosters.world import ENDING
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import OperationTimeout, PMIxError
 
@@ -160,10 +160,10 @@ with Client() as me:
 
 def test_functions_reach_ranks_and_results_come_back() -> None:
     """As `Nodes.call` has it, without cloudpickle."""
-    from pypmix.host.rosters.agent import CALL
+    from pypmix.extras.frameworks.agent import CALL
 
     calls = Calls(b"function")
-    rank = "import os, socket; from pypmix.host.rosters.agent import *; c = socket.socket(socket.AF_UNIX); "
+    rank = "import os, socket; from pypmix.extras.frameworks.agent import *; c = socket.socket(socket.AF_UNIX); "
     rank += f"c.connect(chr(0) + os.environ['{CALL}']); got = receive(c); "
     rank += "send(c, bytes([0, 0, 0, 5])); send(c, got * 100000)"
     with leftovers.nothing_left():
@@ -227,8 +227,8 @@ def test_a_rank_that_leaves_a_world_by_itself_is_not_awaited(functions: Any) -> 
 
 def test_results_come_however_large_they_are(functions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine needs its time for them, which is more than it has for the end of a daemon."""
-    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 2.0)
-    monkeypatch.setattr("pypmix.host.rosters.agent.PIECE", 1 << 18)
+    monkeypatch.setattr("pypmix.extras.frameworks.engine.AGENTS", 2.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.PIECE", 1 << 18)
     engine = Engine()
     call = engine.call
 
@@ -244,7 +244,7 @@ def test_results_come_however_large_they_are(functions: Any, monkeypatch: pytest
 
 
 def test_results_that_the_engine_does_not_give_are_named(functions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.engine.AGENTS", 1.0)
     engine = Engine()
     call, go_on = engine.call, threading.Event()
 
@@ -263,7 +263,7 @@ def test_results_that_the_engine_does_not_give_are_named(functions: Any, monkeyp
 
 def test_what_ranks_have_returned_is_kept_until_it_is_taken(pretending: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or until the next job, or the launcher has gone."""
-    monkeypatch.setattr("pypmix.host.rosters.agent.PIECE", 10)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.PIECE", 10)
     monkeypatch.setattr(Calls, "close", lambda self: {0: bytes(20)})
     agent = Agent()
     for end in ("taken", "next", "gone"):
@@ -318,7 +318,7 @@ def test_results_are_read_though_another_rank_of_the_node_has_none() -> None:
 
 
 def test_ranks_of_a_daemon_that_is_not_there_give_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypmix.host.rosters.agent.BEGIN_SECONDS", 0.1)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.BEGIN_SECONDS", 0.1)
     agent = Agent()
     assert agent.idle
     assert agent.call_in_ranks(b"function", 1) == {}
@@ -395,7 +395,7 @@ def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_end_of_a_daemon_is_not_that_of_the_next_one(pretending: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has pulled what the first one has sent: its end takes longer than the start of the other one."""
-    monkeypatch.setattr("pypmix.host.rosters.agent.CLOSE_SECONDS", 1.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.CLOSE_SECONDS", 1.0)
     agent = Agent()
     with leftovers.nothing_left():
         for _ in range(2):
@@ -419,7 +419,7 @@ def test_no_fault_of_a_start_is_raised_as_engines_log_the_line_then(monkeypatch:
     def full(_function: bytes) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("pypmix.host.rosters.agent.Calls", full)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.Calls", full)
     agent = Agent()
     with leftovers.nothing_left():
         answer = agent.begin(b"{}\n", b"function", switched=True)
@@ -433,7 +433,7 @@ def test_no_fault_of_a_start_is_raised_as_engines_log_the_line_then(monkeypatch:
 def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
     monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
-    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.engine.AGENTS", 1.0)
     engine = Engine()
     begin = threading.Event()
     call = engine.call
@@ -454,9 +454,9 @@ def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
 
 def test_a_node_that_answers_nothing_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one whose process is stopped: neither the trial of the network nor the start of its daemon waits for it."""
-    monkeypatch.setattr("pypmix.host.rosters.engine.AGENTS", 1.0)
-    monkeypatch.setattr("pypmix.host.rosters.reachability.SILENCE", 1.0)
-    monkeypatch.setattr("pypmix.host.rosters.engine.is_loopback", lambda _address: False)
+    monkeypatch.setattr("pypmix.extras.frameworks.engine.AGENTS", 1.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.reachability.SILENCE", 1.0)
+    monkeypatch.setattr("pypmix.extras.frameworks.engine.is_loopback", lambda _address: False)
     engine = Engine()
     go_on, call = threading.Event(), engine.call
 
@@ -529,7 +529,7 @@ def test_functions_are_handed_out_again_when_there_are_descriptors_again() -> No
     """The agent's process is the engine's: what lacks there may be there again."""
     code = """
 import os, resource, socket, threading, time
-from pypmix.host.rosters.agent import *
+from pypmix.extras.frameworks.agent import *
 calls = Calls(b"function")
 rank = socket.socket(socket.AF_UNIX)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -644,7 +644,7 @@ with Client() as me:
 
 
 def test_functions_go_to_ranks_of_the_same_user_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypmix.host.rosters.agent.peer_uid", lambda _connection: os.geteuid() + 1)
+    monkeypatch.setattr("pypmix.extras.frameworks.agent.peer_uid", lambda _connection: os.geteuid() + 1)
     for function in (b"function", b""):
         calls = Calls(function)
         with leftovers.nothing_left(), socket.socket(socket.AF_UNIX) as stranger:
@@ -657,7 +657,7 @@ def test_functions_go_to_ranks_of_the_same_user_alone(monkeypatch: pytest.Monkey
 def test_ranks_take_functions_of_the_same_user_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pypmix.host.rosters import calling
+    from pypmix.extras.frameworks import calling
 
     monkeypatch.setitem(sys.modules, "cloudpickle", ModuleType("cloudpickle"))
     calls = Calls(b"function")
@@ -710,7 +710,7 @@ class Host:
 
 
 def test_a_world_that_is_closed_before_it_begins_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pypmix.host.rosters import world
+    from pypmix.extras.frameworks import world
 
     for name in ("BEGINNING", "ENDING", "CLOSING"):
         monkeypatch.setattr(world, name, 0.1)

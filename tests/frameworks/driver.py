@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pypmix.host.rosters.engine import Nodes
+from pypmix.extras.frameworks.engine import Nodes
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
 

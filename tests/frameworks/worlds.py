@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from pypmix.host.rosters.world import World
+from pypmix.extras.frameworks.world import World
 from pypmix.standard.errors import OperationTimeout, PMIxError
 
 SIZE = 4

@@ -22,7 +22,7 @@ FRAMEWORKS = provision.FOLDER / "frameworks" / "bin"
 DRIVER = str(Path(__file__).parents[1] / "frameworks" / "driver.py")
 
 
-OURS = re.compile(r"-m pypmix node|pypmix-guard|rosters\.calling|import Client|_Actor")
+OURS = re.compile(r"-m pypmix node|pypmix-guard|frameworks\.calling|import Client|_Actor")
 
 
 EPHEMERAL = 32768

@@ -16,8 +16,8 @@ from typing import Any
 
 from lib import machine
 from lib.job import Job
+from pypmix.extras.forking.servers import ForkServers
 from pypmix.host import LocalHost, launch
-from pypmix.host.forking.servers import ForkServers
 from pypmix.host.job import Application
 from pypmix.host.machine import Machine
 from pypmix.host.outcome import TIMED_OUT

@@ -17,8 +17,8 @@ import pytest
 
 from lib import blocks, machine
 from lib.cluster import Cluster
+from pypmix.extras.schedulers.flux import FluxRoster
 from pypmix.host.rosters.base import Settings
-from pypmix.host.rosters.flux import FluxRoster
 
 FLUX = os.environ.get("PYPMIX_TEST_FLUX", "")
 RUN = f"{sys.executable} -m pypmix run"

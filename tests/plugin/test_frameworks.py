@@ -38,7 +38,7 @@ from mpi4py.futures import MPIPoolExecutor
 
 def place(number):
     with open(f"/proc/{os.getppid()}/cmdline") as file:
-        return number * number, "pypmix.host.forking.server" in file.read()
+        return number * number, "pypmix.extras.forking.server" in file.read()
 
 if __name__ == "__main__":
     with MPIPoolExecutor(2) as pool:

@@ -13,7 +13,7 @@ import pytest
 from lib import warm
 from lib.job import Job
 from lib.running import Jobs
-from pypmix.host.forking.servers import ForkServers
+from pypmix.extras.forking.servers import ForkServers
 
 
 def ended_job(folder: Path, *ranks: tuple[str, ...]) -> Job:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.cli import trace
 from pypmix.engine.common import Pending
+from pypmix.extras.commands import trace
+from pypmix.extras.tracing.write import TraceFile
 from pypmix.host.folders import open_private
 from pypmix.host.outcome import pending_text
-from pypmix.host.recording import Recorder
-from pypmix.host.tracing.write import TraceFile
+from pypmix.recording import Recorder
 from pypmix.standard.types import Proc
 
 

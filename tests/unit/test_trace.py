@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.cli.trace import summarize, text
-from pypmix.host.tracing.calls import Call, collectives, expand, text_of
-from pypmix.host.tracing.node import PIECE, pieces, unpack
-from pypmix.host.tracing.read import Trace, read
-from pypmix.host.tracing.write import AT_ONCE, FORMAT, TraceFile, status_text
+from pypmix.extras.commands.trace import summarize, text
+from pypmix.extras.tracing.calls import Call, collectives, expand, text_of
+from pypmix.extras.tracing.node import PIECE, pieces, unpack
+from pypmix.extras.tracing.read import Trace, read
+from pypmix.extras.tracing.write import AT_ONCE, FORMAT, TraceFile, status_text
 from pypmix.standard import statuses
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -189,7 +189,7 @@ def test_more_than_is_shown_at_once_is_shown_at_the_end(session: Session) -> Non
 
 
 def test_what_does_not_fit_is_counted(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pypmix.host.tracing.write.MOST", 3)
+    monkeypatch.setattr("pypmix.extras.tracing.write.MOST", 3)
     session.add(*[(0, 10 * number, 10 * number + 5) for number in range(5)])
     session.file.close()
     found = session.read()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pypmix.host.forking.frames import Start
-from pypmix.host.forking.programs import Program, find
-from pypmix.host.forking.server import Unsafe, _seed_numpy, prepare
+from pypmix.extras.forking.frames import Start
+from pypmix.extras.forking.programs import Program, find
+from pypmix.extras.forking.server import Unsafe, _seed_numpy, prepare
 
 PYTHON = "/opt/bin/python3.12"
 

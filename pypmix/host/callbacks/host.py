@@ -82,7 +82,7 @@ class Host(Upcalls, Jobs):
             a longer timeout of the clients counts instead. None for never.
         grace: Seconds that processes have between SIGTERM and SIGKILL.
         wrap: Called with the function that the server calls with upcalls; returns the function to call instead, such as
-            `pypmix.host.recording.Recorder.wrap`.
+            `Recorder.wrap` of a recorder.
         limits: The limits of one peer; by default the limits in `PYPMIX_LIMITS`.
         answers: The upcalls to answer without a method, by the names of the modules of answers: `connecting`,
             `control`, `credentials`, `forwarding`, `groups`, `logs`, `monitors`, `notices`, `publishing`, `queries`,

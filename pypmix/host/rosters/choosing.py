@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.host.extensions import read_register
 from pypmix.lazy import load
 
 TYPE_CHECKING = False
@@ -17,19 +18,13 @@ HOMES = {
     "symmetric": "pypmix.host.rosters.symmetric:SymmetricRoster",
     "ssh": "pypmix.host.rosters.ssh:SSHRoster",
     "kubernetes": "pypmix.host.rosters.kubernetes:KubernetesRoster",
-    "flux": "pypmix.host.rosters.flux:FluxRoster",
     "slurm": "pypmix.host.rosters.slurm:SlurmRoster",
-    "pmix": "pypmix.host.rosters.pmix:PMIxRoster",
-    "prrte": "pypmix.host.rosters.prrte:PRRTERoster",
 }
-"""The rosters of pypmix, in the order in which they are tried."""
+"""The rosters of the core. They are tried in this order, with the registered rosters before Slurm's: an instance of
+Flux may run in a job of Slurm."""
 
-MARKS = {"kubernetes": "JOB_COMPLETION_INDEX", "flux": "FLUX_URI", "slurm": "SLURM_JOB_ID"}
+MARKS = {"kubernetes": "JOB_COMPLETION_INDEX", "slurm": "SLURM_JOB_ID"}
 """The variable that a resource manager sets for its jobs, by its roster: without it, the roster finds no nodes."""
-
-NAMED_ONLY = ("pmix", "prrte")
-"""Rosters that are used only if `--roster` names them. A rank of any job, or a user with a running DVM, may run a
-separate job."""
 
 SLURM_STEP = "slurm."
 """The start of the namespaces that Slurm's own PMIx plugin serves."""
@@ -37,7 +32,16 @@ SLURM_STEP = "slurm."
 
 def is_marked(env: Mapping[str, str]) -> bool:
     """Return True if a resource manager started this process; a cheap check, since every run makes it."""
-    return any(mark in env for mark in MARKS.values())
+    marks = [*MARKS.values(), *read_register()["roster-marks"].values()]
+    return any(mark in env for mark in marks)
+
+
+def list_candidates(env: Mapping[str, str]) -> list[str]:
+    """Return the rosters that may find their nodes without being named, in the order in which they are tried."""
+    marks = {**MARKS, **read_register()["roster-marks"]}
+    names = [name for name in HOMES if name != "slurm"]
+    names += [name for name in marks if name not in HOMES]
+    return [name for name in [*names, "slurm"] if name not in marks or marks[name] in env]
 
 
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
@@ -51,31 +55,40 @@ def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
         RosterError: The name is unknown, or the roster cannot be used here.
     """
     if name:
-        kind = _named(name)
+        kind = find_kind(name)
         return kind(settings), kind.found(settings) or f"the nodes of {name}"
     inner = not settings.env.get("PMIX_NAMESPACE", SLURM_STEP).startswith(SLURM_STEP)
     if inner and not settings.hosts and settings.symmetric is None:
         # A rank of another launcher sees the resource manager's variables as well.
         return None
-    for each, home in HOMES.items():
-        if each not in NAMED_ONLY:
-            kind = _load(home)
-            reason = kind.found(settings)
-            if reason:
-                return kind(settings), reason
+    for each in list_candidates(settings.env):
+        kind = find_kind(each)
+        reason = kind.found(settings)
+        if reason:
+            return kind(settings), reason
     return None
 
 
-def _named(name: str) -> type[Roster]:
+def find_kind(name: str) -> type[Roster]:
+    """Return the class of a roster: of the core, registered, or another package's entry point.
+
+    Args:
+        name: The roster's name, or `module:Class`.
+
+    Raises:
+        RosterError: The name is unknown, or the class cannot be loaded.
+    """
     from pypmix.host.rosters.base import GROUP, RosterError
 
-    home = HOMES.get(name, name)
+    homes = {**HOMES, **read_register()["rosters"]}
+    home = homes.get(name, name)
     if ":" not in home:
+        # Only here: the import and the search take 30 ms.
         from importlib.metadata import entry_points
 
         points = {point.name: point.value for point in entry_points(group=GROUP)}
         if home not in points:
-            known = ", ".join([*HOMES, LOCAL, *points])
+            known = ", ".join([*homes, LOCAL, *points])
             raise RosterError(f"there is no roster {name!r:.80}: {known}, or module:Class")
         home = points[home]
     return _load(home)

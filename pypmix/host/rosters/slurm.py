@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from pypmix.host.extensions import load_extension
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, number
 from pypmix.host.rosters.group import explained
@@ -21,12 +22,12 @@ from pypmix.host.rosters.symmetric import SECRET_FILE, Place, SymmetricRoster, m
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from pypmix.host.placing import NodeRequest, Obtained
     from pypmix.host.rosters.base import Lost, Members, Settings
     from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.proof import Proof
-    from pypmix.host.rosters.slurm_further import FurtherNodes
     from pypmix.host.session import StartedDaemon
 
 
@@ -84,7 +85,7 @@ class SlurmRoster:
         self._allocated = [] if self._step is not None else allocated(settings.env)
         self._settings = settings
         self._group: Group | None = None
-        self._further_nodes: FurtherNodes | None = None
+        self._further_nodes: Any = None
         self._departed: dict[str, Node] = {}
         """Nodes of the first job that have left the session."""
         self._report_lost: Lost = lambda _name, _reason: None
@@ -151,9 +152,8 @@ class SlurmRoster:
     def obtain(self, request: NodeRequest, done: Obtained) -> None:
         """Obtain further nodes: nodes of the first job that left the session, or nodes of further jobs."""
         if self._further_nodes is None:
-            from pypmix.host.rosters.slurm_further import FurtherNodes
-
-            self._further_nodes = FurtherNodes(self._settings, self._allocated, self._departed, self._report_lost)
+            make = load_extension("slurm-nodes")
+            self._further_nodes = make(self._settings, self._allocated, self._departed, self._report_lost)
         self._further_nodes.obtain(request, done)
 
     def release(self, node: Node) -> None:

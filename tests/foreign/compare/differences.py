@@ -15,7 +15,7 @@ class Declared(NamedTuple):
 
     Attributes:
         op: The name of the upcall.
-        where: What of it, as `pypmix.host.recording.Difference` says.
+        where: What of it, as `pypmix.recording.Difference` says.
         releases: The releases of libpmix that differ from the Python server, as patterns.
         libpmix: What libpmix does.
         pypmix: What the Python server does.

@@ -21,7 +21,7 @@ from foreign.compare.scenarios import SCENARIOS, Scenario, main
 
 from pypmix import attrs
 from pypmix.host.job import Application, JobLayout, NodeLayout
-from pypmix.host.recording import Recorder, replay
+from pypmix.recording import Recorder, replay
 from pypmix.server import Server
 from pypmix.standard import ops
 from pypmix.standard.errors import NotFound

@@ -10,7 +10,7 @@ import pytest
 from lib import machine, provision
 from lib.command import Command
 from lib.openmpi import ENVIRONMENT
-from pypmix.host.tracing.read import read
+from pypmix.extras.tracing.read import read
 
 
 @pytest.fixture

@@ -36,8 +36,11 @@ class NodeTrace:
     """Collects the requests and upcalls of a server.
 
     Attributes:
+        period: The seconds between two collections of the entries.
         ahead: Nanoseconds by which the wall clock, which the nodes share, is ahead of the monotonic clock.
     """
+
+    period = EVERY
 
     def __init__(self) -> None:
         self.ahead = min([(time.time_ns() - time.monotonic_ns()) for _ in range(5)])
@@ -68,6 +71,10 @@ class NodeTrace:
         # Other threads may append meanwhile.
         del self._upcalls[:count]
         return ([], []) if self._drain is None else self._drain(), upcalls, self.ahead
+
+    def take_messages(self) -> Iterator[bytes]:
+        """Remove the finished requests and upcalls, and return them as messages."""
+        return pieces(self.take())
 
 
 class TracedUpcall:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pypmix.cli.show import as_json, table
+from pypmix.extras.tracing.calls import UNANSWERED, Call, Collective
+from pypmix.extras.tracing.read import Trace, read
 from pypmix.host.folders import open_private
 from pypmix.host.outcome import listed
-from pypmix.host.tracing.calls import UNANSWERED, Call, Collective
-from pypmix.host.tracing.read import Trace, read
 from pypmix.standard.logtext import printable
 from pypmix.standard.naming import name_spans
 
@@ -37,7 +37,7 @@ def trace(file: str, html: str, otlp: str, json: bool, all: bool) -> int:
         if html:
             _write(html, page(run_trace, summary, Path(file).name))
         if otlp:
-            from pypmix.cli.otlp import send
+            from pypmix.extras.commands.otlp import send
 
             count = send(run_trace, otlp)
             print(f"pypmix trace: {_count(count, 'span')} sent to {printable(otlp)}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from pypmix.host.forking.frames import Start
+from pypmix.extras.forking.frames import Start
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False

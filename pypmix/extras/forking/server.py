@@ -20,9 +20,9 @@ import os
 import sys
 from importlib.machinery import SourceFileLoader
 
-from pypmix.host.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
-from pypmix.host.forking.leaving import Shutdown
-from pypmix.host.forking.safety import REFUSED, explain_unsafe, open_files
+from pypmix.extras.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
+from pypmix.extras.forking.leaving import Shutdown
+from pypmix.extras.forking.safety import REFUSED, explain_unsafe, open_files
 from pypmix.host.outcome import CANNOT_EXECUTE
 from pypmix.lazy import load
 from pypmix.standard.errors import PMIxError

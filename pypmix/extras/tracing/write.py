@@ -18,10 +18,10 @@ import time
 from collections import deque
 
 from pypmix._version import __version__
+from pypmix.extras.tracing.calls import COLLECTIVES, UNANSWERED, Call, collectives, text_of
+from pypmix.extras.tracing.node import EVERY, ROW, NodeTrace, unpack
 from pypmix.host.folders import open_private
 from pypmix.host.outcome import signal_text
-from pypmix.host.tracing.calls import COLLECTIVES, UNANSWERED, Call, collectives, text_of
-from pypmix.host.tracing.node import EVERY, ROW, NodeTrace
 from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Asked, OnUpcall
+    from pypmix.extras.tracing.calls import Collective
+    from pypmix.extras.tracing.node import Batch
     from pypmix.host.loop import HostLoop
     from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
-    from pypmix.host.tracing.calls import Collective
-    from pypmix.host.tracing.node import Batch
     from pypmix.standard.types import Proc
 
     _Begun = tuple[str, str, str, str, str, str]
@@ -155,6 +155,14 @@ class TraceFile:
         kinds += [self._kind(node, *kind) for kind in new]
         self._waiting.append((kinds, rows, ahead))
         self._add([(self._kind(node, *kind, upcall=True), begin + ahead, end + ahead) for kind, begin, end in upcalls])
+
+    def add_message(self, node: str, data: bytes) -> None:
+        """Add the entries of another node's message.
+
+        Raises:
+            RemoteProtocolError: It is malformed.
+        """
+        self.add(node, unpack(data))
 
     def _show_left(self, most: int) -> None:
         """Write events for at most so many of the added entries, the oldest first."""

@@ -8,9 +8,9 @@ import signal
 import socket
 import time
 
+from pypmix.extras.forking import frames
+from pypmix.extras.forking.programs import Program, find
 from pypmix.host import launch
-from pypmix.host.forking import frames
-from pypmix.host.forking.programs import Program, find
 from pypmix.host.loop import READ
 from pypmix.host.outcome import signal_text
 from pypmix.host.signals import BLOCKED
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 _BEGIN = (
     "import sys\n"
     "if not sys.flags.safe_path: sys.path[0] = sys.argv[1]\n"
-    "from pypmix.host.forking.server import main\n"
+    "from pypmix.extras.forking.server import main\n"
     "main()"
 )
 

@@ -14,15 +14,15 @@ import pickle
 import threading
 import time
 
+from pypmix.extras.frameworks.agent import DaemonEnd
+from pypmix.extras.frameworks.reachability import apart
+from pypmix.extras.frameworks.world import World, decode_results, returned
 from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
 from pypmix.host.exchange.switch import Switch
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome, listed
 from pypmix.host.placing import Node
-from pypmix.host.rosters.agent import DaemonEnd
-from pypmix.host.rosters.reachability import apart
-from pypmix.host.rosters.world import World, decode_results, returned
 from pypmix.host.session import NOT_OURS, NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
@@ -70,7 +70,7 @@ AGENTS = 15.0
 LOOK = 1.0
 """Seconds between polls for new nodes of the engine."""
 
-FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.host.rosters.calling', "pypmix-function")
+FUNCTION = ("sh", "-c", 'exec "$PYPMIX_PYTHON" -P -m pypmix.extras.frameworks.calling', "pypmix-function")
 
 
 _log = get_logger("pypmix.host")

@@ -2,7 +2,7 @@
 
 The daemon's standard input is a pipe from this process. So the daemon leaves when this process ends in any way; it also
 leaves when its exchange loses the launcher. The ranks of functions connect to this process
-(`pypmix.host.rosters.calling`): they receive a function, and send back its result or exception.
+(`pypmix.extras.frameworks.calling`): they receive a function, and send back its result or exception.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import threading
 from pypmix._version import __version__
 from pypmix.engine.faults import fault
 from pypmix.engine.peeruid import is_current_user
+from pypmix.extras.frameworks.reachability import Probe, unreached
 from pypmix.host.addresses import connections, hang_up
 from pypmix.host.exchange.switch import SocketStream
-from pypmix.host.rosters.reachability import Probe, unreached
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False

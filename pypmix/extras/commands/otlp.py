@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pypmix._version import __version__
-from pypmix.host.tracing.calls import Call
-from pypmix.host.tracing.read import Trace
+from pypmix.extras.tracing.calls import Call
+from pypmix.extras.tracing.read import Trace
 
 MOST = 2000
 """Spans of one request: collectors accept 4 MB at a time by default."""

@@ -7,15 +7,11 @@ the differences of two recordings of one scenario.
 
 from __future__ import annotations
 
-from pypmix.host.recording.compare import Difference, compare
-from pypmix.host.recording.normal import Normal
-from pypmix.host.recording.read import Entry, RecordedAnswer, Recording, read
-from pypmix.host.recording.record import Recorder
-from pypmix.host.recording.replay import Replay, replay
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from pypmix.recording.compare import Difference, compare
+from pypmix.recording.normal import Normal
+from pypmix.recording.read import Entry, RecordedAnswer, Recording, read
+from pypmix.recording.record import Recorder
+from pypmix.recording.replay import Replay, replay
 
 __all__ = [
     "Difference",
@@ -29,11 +25,3 @@ __all__ = [
     "read",
     "replay",
 ]
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        # An old name, or an error.
-        from pypmix.oldnames import find
-
-        return find(f"{__name__}.{name}")

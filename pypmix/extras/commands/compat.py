@@ -17,6 +17,11 @@ def is_program(words: Sequence[str]) -> bool:
     return bool(words) and (words[0] == "-m" or not words[0].startswith("-"))
 
 
+def run_program(words: Sequence[str]) -> None:
+    """Run a program, whose name and arguments stand after `compat`."""
+    loader.run(words)
+
+
 def compat(scripts: Sequence[str], install: bool, uninstall: bool, check: bool) -> int:
     """Check scripts, install or uninstall; returns the exit code."""
     if install + uninstall + check != 1 or bool(scripts) != check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from pypmix.host.recording.record import FORMAT
+from pypmix.recording.record import FORMAT
 from pypmix.standard.asjson import from_json
 from pypmix.standard.errors import PMIxError, error_for
 from pypmix.standard.ops import Op

@@ -19,7 +19,7 @@ from pypmix._version import __version__
 from pypmix.cli.diagnosis import diagnose
 from pypmix.cli.launching import INTERRUPTED, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
-from pypmix.cli.picture import Line, picture
+from pypmix.extras.commands.picture import Line, picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
-from pypmix.host.rosters.calling import Result, within
+from pypmix.extras.frameworks.calling import Result, within
 from pypmix.host.session import LEAVING
 from pypmix.standard.errors import OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.naming import name_ranks
@@ -53,7 +53,7 @@ class World:
     Args:
         shares: The number of ranks on each node, by node name.
         job: Runs the ranks, and returns when all have ended; calls its argument with the launcher.
-        ask: Calls a method of the agent of a node (`pypmix.host.rosters.agent.Agent`); raises if the node is lost.
+        ask: Calls a method of the agent of a node (`pypmix.extras.frameworks.agent.Agent`); raises if the node is lost.
         mpi: Pass an MPI communicator to functions if true, otherwise a group of PMIx.
         release: Called at the end.
 

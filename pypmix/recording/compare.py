@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
-from pypmix.host.recording.normal import COLLECTIVES, Normal
+from pypmix.recording.normal import COLLECTIVES, Normal
 from pypmix.standard.asjson import fields
 from pypmix.standard.ops import DeregisterEvents, GroupUpcall, RegisterEvents
 from pypmix.standard.record import Record
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from pypmix.host.recording.read import Entry, Recording
+    from pypmix.recording.read import Entry, Recording
     from pypmix.standard.ops import Op
 
 UPCALL = "upcall"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from pypmix.host.tracing.calls import Call, collectives
-from pypmix.host.tracing.write import FORMAT
+from pypmix.extras.tracing.calls import Call, collectives
+from pypmix.extras.tracing.write import FORMAT
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.host.tracing.calls import Collective
+    from pypmix.extras.tracing.calls import Collective
 
 
 class Trace(Record):

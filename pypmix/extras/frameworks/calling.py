@@ -1,7 +1,7 @@
-"""`python -m pypmix.host.rosters.calling`: a rank that calls Python functions, and sends back their results.
+"""`python -m pypmix.extras.frameworks.calling`: a rank that calls Python functions, and sends back their results.
 
-It receives the functions from the engine's process that started the daemon of this node (`pypmix.host.rosters.agent`):
-one function, or the functions of a world, one after the other (`pypmix.host.rosters.world`).
+It receives the functions from the engine's process that started the daemon of this node (`agent.py`): one function, or
+the functions of a world, one after the other (`world.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pypmix.client import Client
 from pypmix.engine.peeruid import is_current_user
-from pypmix.host.rosters.agent import CALL, peer_uid, receive, send
+from pypmix.extras.frameworks.agent import CALL, peer_uid, receive, send
 from pypmix.standard.errors import PMIxError
 
 TYPE_CHECKING = False

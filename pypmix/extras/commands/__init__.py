@@ -1,0 +1,1 @@
+"""Commands of `pypmix` beyond running and inspecting jobs."""

@@ -1,0 +1,1 @@
+"""Rosters for Flux, PRRTE and other PMIx launchers, and further jobs of Slurm."""
