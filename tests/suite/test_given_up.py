@@ -33,6 +33,15 @@ def test_so_it_is_where_the_server_withdraws_the_caller(run, kind):
     assert run("given_up.cancelled", ranks=3, kind=kind, again="before") == [["ok"] * 3] * 3
 
 
+@pytest.mark.servers("python-server", "python-server-2-nodes", *FOREIGN)
+@asynchronous
+@pytest.mark.needs("groups")
+@pytest.mark.parametrize("kind", ["construct", "destruct"])
+def test_a_group_whose_construct_or_destruct_was_cancelled_is_called_again(run, kind):
+    """The server withdraws the earlier call before it gets the next one, or the next one takes the earlier one over."""
+    assert run("given_up.cancelled", ranks=3, kind=kind, again="before") == [["ok"] * (3 - (kind == "construct"))] * 3
+
+
 @pytest.mark.servers("native-server-4.2.2", "native-server-5.0.11", "prterun-5.0.11")
 def test_a_call_after_one_whose_time_was_over_waits_for_its_answer(run):
     assert run("given_up.limited", ranks=3) == [["given up", True, "ok", "ok", "ok"], ["ok"] * 3, ["ok"] * 3]

@@ -14,6 +14,7 @@ from pypmix.standard.errors import (
     NotFound,
     OperationTimeout,
     PartialSuccess,
+    PMIxError,
     ResourceBusy,
 )
 from pypmix.standard.ops import GroupConstruct, GroupDestruct, GroupResults
@@ -116,18 +117,56 @@ def test_a_destruct_that_fails_ends_the_group_if_the_server_has_ended_it(status,
     assert (wire.members() is not None) is exists
 
 
-def test_a_caller_that_gives_up_is_withdrawn_and_the_name_is_free_then():
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
+def test_a_caller_that_gives_up_is_withdrawn_before_its_next_call_of_the_name(answered):
     wire = Ours()
-    call, tag, _ = wire.construct()
+    call, first, _ = wire.construct()
     wire.machine.abandon(call)
     (payload,) = wire.sent().values()
-    assert decode_withdrawal(payload, 1) == tag
-    wire.fails(wire.start(GroupConstruct("g", BOTH)), ResourceBusy)
-    wire.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
-    assert wire.members() is None
-    _, tag, _ = wire.construct()
+    assert decode_withdrawal(payload, 1) == first
+    if answered:
+        wire.reply(first, encode_status(1, statuses.ERR_TIMEOUT))
+        assert wire.members() is None
+    call, tag, _ = wire.construct()
+    if not answered:
+        wire.reply(first, encode_status(1, statuses.ERR_TIMEOUT))
+        assert call.outcome is None
+        wire.fails(wire.start(GroupConstruct("g", BOTH)), ResourceBusy)
     wire.formed(tag)
     assert wire.members() == BOTH
+
+
+def test_a_withdrawal_that_is_too_late_forms_the_group_and_the_next_construct_is_refused():
+    wire = Ours()
+    call, first, _ = wire.construct()
+    wire.machine.abandon(call)
+    wire.sent()
+    call, tag, _ = wire.construct()
+    wire.formed(first)
+    wire.reply(tag, encode_status(1, statuses.ERR_EXISTS))
+    wire.fails(call, PMIxError)
+    assert wire.members() == BOTH
+    wire.start(GroupDestruct("g"))
+    tag, _ = wire.asked(DESTRUCT)
+    wire.reply(tag, encode_status(1, 0))
+    assert wire.members() is None
+
+
+def test_a_destruct_that_was_given_up_leaves_its_next_call_free():
+    wire = Ours()
+    _, tag, _ = wire.construct()
+    wire.formed(tag)
+    call = wire.start(GroupDestruct("g"))
+    first, _ = wire.asked(DESTRUCT)
+    wire.machine.abandon(call)
+    assert len(wire.sent()) == 1
+    call = wire.start(GroupDestruct("g"))
+    tag, _ = wire.asked(DESTRUCT)
+    wire.reply(first, encode_status(1, statuses.ERR_TIMEOUT))
+    assert call.outcome is None
+    wire.reply(tag, encode_status(1, 0))
+    assert call.outcome == (None, None)
+    assert wire.members() is None
 
 
 def test_a_request_that_cannot_be_sent_leaves_the_name_free(monkeypatch):

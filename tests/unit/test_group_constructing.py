@@ -174,6 +174,27 @@ def test_a_name_stays_busy_until_the_server_has_answered(adapts: bool, grace: fl
     assert not port.start(op)
 
 
+def test_a_call_that_was_given_up_is_taken_over_by_the_next_one() -> None:
+    port = Port((5, 0, 11))
+    construct = GroupConstruct("g", (A, B))
+    first = port.start(construct)
+    failed(port.start(GroupConstruct("g", (A, B))), PMIxError, statuses.ERR_RESOURCE_BUSY)
+    port.agent.constructing.give_up(construct)
+    # The server counts these procs, and no others.
+    failed(port.start(GroupConstruct("g", (A, B, C))), PMIxError, statuses.ERR_RESOURCE_BUSY)
+    second = port.start(GroupConstruct("g", (B, A)))
+    port.answer(GroupResults((A, B)))
+    assert first == [] and second[0][0].members == (B, A)
+    destruct = GroupDestruct("g")
+    port.start(destruct)
+    port.agent.constructing.give_up(destruct)
+    failed(port.start(GroupConstruct("g", (A, B))), PMIxError, statuses.ERR_RESOURCE_BUSY)
+    ended = port.start(GroupDestruct("g"))
+    port.answer(None)
+    assert ended == [(None, None)] and port.agent.standing.state("g") is None
+    assert not port.asked
+
+
 def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
     port = Port()
     port.built(A, B)

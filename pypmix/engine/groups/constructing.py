@@ -75,13 +75,15 @@ class PendingCall:
     Attributes:
         op: The operation.
         leader: The leader of the group, if the server has announced it.
+        withdrawn: Whether its caller has given up: the server gets the withdrawal before any later request.
     """
 
-    __slots__ = ("leader", "op")
+    __slots__ = ("leader", "op", "withdrawn")
 
     def __init__(self, op: Any, leader: Proc | None = None) -> None:
         self.op = op
         self.leader = leader
+        self.withdrawn = False
 
 
 class Constructing:
@@ -106,7 +108,16 @@ class Constructing:
     def calls(self, name: str) -> bool:
         """Return True if a construct of a group is in progress here."""
         call = self._pending.get(name)
-        return call is not None and isinstance(call.op, GroupConstruct)
+        return call is not None and not call.withdrawn and isinstance(call.op, GroupConstruct)
+
+    def give_up(self, op: GroupConstruct | GroupDestruct) -> None:
+        """The caller of an operation gives up, and the server is about to be asked to withdraw it.
+
+        The name is free for the caller's next operation at once.
+        """
+        call = self._pending.get(op.group)
+        if call is not None and call.op is op:
+            call.withdrawn = True
 
     def lost(self, error: BaseException | None) -> None:
         """The session has ended, and with it the requests."""
@@ -140,7 +151,7 @@ class Constructing:
                 self.drop(op)
             elif error is not None or result is None:
                 done(None, self._fail(op, error))
-            elif op.group in self._pending:
+            else:
                 done(self.form(op, result), None)
 
         self._port.submit(GroupConstruct(op.group, ranks_of(self._port, op.procs), reacting(op)), answered)
@@ -152,8 +163,7 @@ class Constructing:
             PMIxError: This process uses the name already, or is not one of the procs.
         """
         name, agent = op.group, self._agent
-        if name in self._pending:
-            raise busy(name)
+        self._check_free(name)
         taken = agent.uses(name)
         if taken:
             raise PMIxError(taken, status=ERR_EXISTS, procs=op.procs)
@@ -170,7 +180,8 @@ class Constructing:
     def form(self, op: GroupConstruct, result: GroupResults) -> GroupResults:
         """Record the group that a construct has formed. Return the results for its caller."""
         name, directives, members, infos = op.group, op.directives, result.members, result.infos
-        leader = self._pending.pop(name).leader
+        call = self._take(op)
+        leader = None if call is None else call.leader
         if infos:
             leader = leader or found(infos, GROUP_LEADER_PROC, Proc)
             infos = tuple([info for info in infos if info.key != GROUP_LEADER_PROC])
@@ -215,8 +226,26 @@ class Constructing:
 
     def drop(self, op: GroupConstruct) -> None:
         """Forget a construct that has failed."""
-        if self._pending.pop(op.group, None) is not None:
+        if self._take(op) is not None:
             self._agent.standing.abandoned(op.group)
+
+    def _take(self, op: GroupConstruct | GroupDestruct) -> PendingCall | None:
+        """Remove the call of an operation; return None if the next operation has taken its place."""
+        call: PendingCall | None = self._pending.get(op.group)
+        if call is None or call.op is not op:
+            return None
+        del self._pending[op.group]
+        return call
+
+    def _check_free(self, name: str) -> None:
+        """Refuse a second operation on a group.
+
+        Raises:
+            PMIxError: The server has not answered an earlier one, whose caller still waits.
+        """
+        call = self._pending.get(name)
+        if call is not None and not call.withdrawn:
+            raise busy(name)
 
     # Destruct
 
@@ -239,15 +268,14 @@ class Constructing:
         group = self._agent.standing.group(op.group)
         if group is None:
             raise not_in(op.group)
-        if op.group in self._pending:
-            raise busy(op.group)
+        self._check_free(op.group)
         self._pending[op.group] = PendingCall(op)
         members: tuple[Proc, ...] = group.membership.members
         return members
 
     def end_destruct(self, op: GroupDestruct, status: int) -> None:
         """Record the end of a destruct."""
-        self._pending.pop(op.group, None)
+        self._take(op)
         if status in _ENDED:
             self._agent.standing.gone(op.group)
 

@@ -28,7 +28,7 @@ from pypmix.standard.types import Query
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from pypmix.engine.alarms import Alarm
@@ -242,8 +242,16 @@ class Collectives:
             self._handle_answer(request, None, problem)
 
     def _ask_withdrawal(self, request: Request) -> None:
-        """Ask a server of the Python engine to withdraw the caller; the server answers the request."""
+        self.ask_withdrawal(request.op, request.key[1])
+
+    def ask_withdrawal(self, op: Any, named: Iterable[Proc]) -> None:
+        """Ask a server of the Python engine to withdraw the caller; the server answers the request.
+
+        Args:
+            op: The operation.
+            named: The procs as the library got them.
+        """
         if self._identifies_callers and self._connection.open:
-            kind, named = text(WITHDRAWAL_KIND, request.op.name), procs(WITHDRAWAL_PROCS, sorted(request.key[1]))
+            kind, participants = text(WITHDRAWAL_KIND, op.name), procs(WITHDRAWAL_PROCS, sorted(named))
             fresh = flag(keys.QUERY_REFRESH_CACHE)
-            self._connection.start(QueryInfo((Query((WITHDRAWAL,), (fresh, kind, named)),)), ignore)
+            self._connection.start(QueryInfo((Query((WITHDRAWAL,), (fresh, kind, participants)),)), ignore)

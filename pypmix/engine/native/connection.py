@@ -43,7 +43,7 @@ from pypmix.standard.releases import release_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, NoReturn, Protocol
 
     from pypmix.engine.base import Done
@@ -76,6 +76,8 @@ if TYPE_CHECKING:
         def withdraw(self, caller: Done[Any]) -> None: ...
 
         def give_up(self, op: Any) -> None: ...
+
+        def ask_withdrawal(self, op: Any, named: Iterable[Proc]) -> None: ...
 
     class Groups(Protocol):
         """The groups of a session, as the session and its other topics see them."""

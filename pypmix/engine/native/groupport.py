@@ -13,6 +13,7 @@ from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import check_fence
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.foreign import support_of
+from pypmix.engine.groups.rules import ranks_of
 from pypmix.engine.groups.talk import DESTRUCTS, keep, text
 from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
@@ -81,6 +82,9 @@ class GroupPort:
         self.agent = Agent(self, stamps=support.decides)
         self._constructed: dict[str, tuple[Proc, ...]] = {}
         """The groups that the library has constructed, with their members at that time."""
+        self._failed: dict[str, None] = {}
+        """The names of groups whose construct has failed: libpmix 5 keeps a record without members, and ends a later
+        destruct by it, or crashes when a get names the group."""
         self.addresses: Addresses = self.agent.addresses
         self.handlers.failed = self.steps.failed
         self._inbox.enders.append(self._handle_disconnect)
@@ -112,14 +116,27 @@ class GroupPort:
             self.agent.start(op, done)
 
     def withdraw(self, done: Done[Any]) -> None:
-        """Withdraw a caller of `start` that no longer waits for the end of a fence."""
+        """Withdraw a caller of `start` that no longer waits for the end of a collective."""
 
         def step() -> None:
             for op, meant in list(self._outside.values()):
-                if meant == done and isinstance(op, ops.Fence):
+                if meant != done:
+                    continue
+                if isinstance(op, ops.Fence):
                     self.agent.fencing.give_up(op)
+                elif isinstance(op, ops.GroupConstruct | ops.GroupDestruct):
+                    self.agent.constructing.give_up(op)
+                    if self.support.decides:
+                        self._session.collectives.ask_withdrawal(op, self._participants(op))
 
         self._inbox.within(step)
+
+    def _participants(self, op: ops.GroupConstruct | ops.GroupDestruct) -> tuple[Proc, ...]:
+        """Return the participants of a construct or a destruct."""
+        if isinstance(op, ops.GroupConstruct):
+            return ranks_of(self, op.procs)
+        members: tuple[Proc, ...] = self.agent.standing.members(op.group)
+        return members
 
     def _fail(self, whose: object, error: PMIxError) -> None:
         for number in [each for each in self._outside if whose is None or each == whose]:
@@ -217,7 +234,9 @@ class GroupPort:
 
     def _note(self, op: Any, ended: Done[Any], result: Any, error: BaseException | None) -> None:
         """Record the group that the library has constructed."""
-        if error is None and type(op) is ops.GroupConstruct:
+        if error is not None and type(op) is ops.GroupConstruct:
+            keep(self._failed, op.group, None, MAX_CONSTRUCTED)
+        elif type(op) is ops.GroupConstruct and op.group not in self._failed:
             keep(self._constructed, op.group, result.members, MAX_CONSTRUCTED)
         ended(result, error)
 
@@ -257,7 +276,9 @@ class GroupPort:
         return Timer(self, self._alarms, seconds, self.steps.later(call))
 
     def fetch(self, proc: Proc, key: str) -> Value | None:
-        return None if self._inbox.closed else self._session.fetch_local(proc, key)
+        if self._inbox.closed or proc.nspace in self._failed:
+            return None
+        return self._session.fetch_local(proc, key)
 
 
 def has_own_server(session: Connection) -> bool:

@@ -138,6 +138,9 @@ if TYPE_CHECKING:
         def abandon(self, call: Call) -> None:
             """The caller of an operation no longer waits for it, and the server cannot withdraw it."""
 
+        def give_up_construct(self, op: Any) -> None:
+            """The caller of a construct or destruct gives up, and is about to be withdrawn."""
+
         def enter(self, step: Callable[[], None]) -> None:
             """Take a step of the machine."""
 
@@ -514,18 +517,13 @@ class Client:
         """
         if not self.adapts or call.outcome is not None or self.closed is not None:
             return False
-        group = getattr(call.op, "group", None)
-        meant = [call] if call.tag else []
-        if call.guided and group is not None:
-            # The groups have put it to the server.
-            meant = [each for each in self._calls.values() if getattr(each.op, "group", None) == group]
-        sent = False
-        for each in meant:
-            if type(each.op).__name__ in COLLECTIVES and each.phase != "withdrawn" and each.outcome is None:
-                each.phase = "withdrawn"
-                self.send(encode_withdrawal(self.buffer_type, each.tag))
-                sent = True
-        return sent
+        if not call.tag or type(call.op).__name__ not in COLLECTIVES or call.phase == "withdrawn":
+            return False
+        call.phase = "withdrawn"
+        if self.groups is not None and hasattr(call.op, "group"):
+            self.groups.give_up_construct(call.op)
+        self.send(encode_withdrawal(self.buffer_type, call.tag))
+        return True
 
     def withdraw_done(self, done: Done[Any]) -> bool:
         """Withdraw the call whose end `done` is to be called with: its caller no longer waits."""

@@ -27,6 +27,8 @@ def collective(me, kind, limit):
         "connect": lambda: me.connect(procs, timeout=limit),
         "disconnect": lambda: me.raw.disconnect(procs, timeout=limit),
         "group fence": lambda: me.fence([Proc("acme.up", Rank.WILDCARD)], timeout=limit),
+        "construct": lambda: me.raw.group_construct("acme.again", procs, timeout=limit),
+        "destruct": lambda: me.raw.group_destruct("acme.again", timeout=limit),
     }[kind]()
 
 
@@ -41,14 +43,15 @@ async def asked(call):
 
 async def later(me, kind):
     """Return how the next collectives end, which all call: none may be ahead of the others, or behind."""
-    kinds = [kind] * 2 if kind != "disconnect" else ["connect", "disconnect"]
+    kinds = {"disconnect": ["connect", "disconnect"], "construct": ["destruct"], "destruct": ["construct", "destruct"]}
+    kinds = kinds.get(kind, [kind] * 2)
     return [await outcome_of(collective(me, each, 20)) for each in kinds]
 
 
 async def cancelled(me, kind, again):
     """Rank 0 cancels a call, and calls again before the others call, or when theirs has ended."""
-    if kind == "disconnect":
-        await collective(me, "connect", 40)
+    if kind in ("disconnect", "destruct"):
+        await collective(me, "connect" if kind == "disconnect" else "construct", 40)
     if kind == "group fence":
         await me.group("acme.up", me.job.procs, timeout=40).form()
     await me.fence(timeout=40)

@@ -8,7 +8,8 @@ left or joined, the remaining members fence instead (`_gather`).
 
 Each process decides the effect of an end of a participant by itself: a fault-tolerant group continues without the
 participant, otherwise the server gets `LOSS_GRACE` seconds before the call is ended here. A call that ends here may
-continue at the server, which counts callers: its name stays in `_busy` until the server has answered.
+continue at the server, which counts callers: its name stays in `_busy` until the server has answered. If its caller
+has given up, the caller's next call of the same operation takes it over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 
 from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.constructing import Constructing
+from pypmix.engine.groups.constructing import Constructing, PendingCall
 from pypmix.engine.groups.foreign.collecting import SOON, collect, missing
 from pypmix.engine.groups.foreign.rules import FORGETTING, GATHERING, ORDERED, TELLING, directives_for, kept
 from pypmix.engine.groups.rules import busy, failure_of, is_gathered, ranks_of, timed_out, wants_context_id
@@ -66,18 +67,17 @@ IMMEDIATE = Info(keys.IMMEDIATE, Value(codes.BOOL, True))
 _GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
 
 
-class _Call:
+class _Call(PendingCall):
     """A construct or destruct that this process has called, until it has ended here.
 
     Attributes:
-        op: The caller's operation.
         done: Called with the result; None afterwards.
+        given_up: Whether its caller no longer waits.
         named: The participants, as far as they are known.
         timer: Ends the call at the caller's time limit.
         loss_timer: Ends the call some time after a participant has ended.
         lost: The participant that has ended.
         leave_timer: Ends the call some time after the server has lost a participant.
-        leader: The group's leader, as far as it is known.
         asked: The number of unanswered engine operations for this call.
         fences: The fences among these operations.
         gathered: Whether the members destruct by a fence.
@@ -86,14 +86,14 @@ class _Call:
     """
 
     def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
-        self.op = op
+        super().__init__(op)
         self.done: Done[Any] | None = done
+        self.given_up = False
         self.named = named
         self.timer: Timer | None = None
         self.loss_timer: Timer | None = None
         self.lost: Proc | None = None
         self.leave_timer: Timer | None = None
-        self.leader: Proc | None = None
         self.asked = 0
         self.fences: list[Fence] = []
         self.gathered = False
@@ -123,6 +123,8 @@ class ForeignConstructing(Constructing):
         """Carry out a `GroupConstruct`."""
         name, port = op.group, self._port
         given = ranks_of(port, self._agent.addresses.expand(op.procs))
+        if self._take_over(op, done, () if is_gathered(op) else given):
+            return
         self._free(name)
         self._check(op, given)
         call = self._begin(op, done, () if is_gathered(op) else given)
@@ -265,6 +267,8 @@ class ForeignConstructing(Constructing):
         state = standing.state(name)
         if state is None:
             raise NotFound(f"the caller is not in a group {name!r}")
+        if self._take_over(op, done):
+            return
         self._free(name)
         lost = standing.failed_members(name)
         call = self._begin(op, done, (*state.members, *lost))
@@ -415,10 +419,45 @@ class ForeignConstructing(Constructing):
         self._busy.add(op.group)
         if not self._listening:
             self._listen()
-        limit = found(op.directives, keys.TIMEOUT, int) or 0
-        if limit > 0:
-            call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit))
+        self._set_limit(call)
         return call
+
+    def _take_over(
+        self, op: GroupConstruct | GroupDestruct, done: Done[Any], named: tuple[Proc, ...] | None = None
+    ) -> bool:
+        """Wait for the answer to an earlier call of an operation, whose caller has given up.
+
+        Args:
+            op: The operation.
+            done: Called with its end.
+            named: The participants of a construct: those of the earlier call must be the same.
+
+        Returns:
+            False if there is no such call.
+        """
+        call = self._pending.get(op.group)
+        if call is None or not call.given_up or type(call.op) is not type(op):
+            return False
+        if named is not None:
+            if {*named} != {*call.named}:
+                return False
+            # The caller may name them in another order.
+            call.named = named
+        call.op, call.done, call.given_up = op, done, False
+        self._set_limit(call)
+        return True
+
+    def give_up(self, op: GroupConstruct | GroupDestruct) -> None:
+        """The caller of an operation no longer waits; its next call of the same operation takes this one over."""
+        call = self._pending.get(op.group)
+        if call is not None and call.op is op:
+            call.given_up = True
+            if call.timer is not None:
+                call.timer.cancel()
+
+    def _set_limit(self, call: _Call) -> None:
+        limit = found(call.op.directives, keys.TIMEOUT, int) or 0
+        call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit)) if limit > 0 else None
 
     def _expire(self, call: _Call, limit: int) -> None:
         self._end(call.op.group, None, timed_out(limit, call.named), call)

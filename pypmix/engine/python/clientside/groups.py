@@ -114,7 +114,13 @@ class GroupPort:
         return list(self._outside)
 
     def abandon(self, call: Call) -> None:
-        self.agent.fencing.give_up(call.op)
+        if isinstance(call.op, GroupConstruct | GroupDestruct):
+            self.give_up_construct(call.op)
+        else:
+            self.agent.fencing.give_up(call.op)
+
+    def give_up_construct(self, op: Any) -> None:
+        self.agent.constructing.give_up(op)
 
     def _fail(self, whose: object, error: PMIxError) -> None:
         for call in [each for each in self._outside if whose is None or each is whose]:
