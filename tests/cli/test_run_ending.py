@@ -189,9 +189,9 @@ me.close()
 
 def test_survivors_hear_of_a_rank_that_is_killed(command: Command) -> None:
     text = """
-from pypmix import EventCode, Status
+from pypmix import EventCode
 codes = (EventCode.ERR_PROC_ABORTED, EventCode.PROC_TERMINATED, EventCode.EVENT_PROC_TERMINATED)
-with me.events(*codes, Status.ERR_PROC_ABORTED_BY_SIG) as events:
+with me.events(*codes, EventCode.ERR_PROC_ABORTED_BY_SIG) as events:
     me.fence(timeout=20)
     if rank == 1:
         os.kill(os.getpid(), 9)
