@@ -169,7 +169,7 @@ class _Backend(build_meta._BuildMetaBackend):  # type: ignore[misc]
             "long_description": _readme(),
             "long_description_content_type": "text/markdown",
             "packages": setuptools.find_packages(include=["pypmix", "pypmix.*"]),
-            "package_data": {"pypmix": ["py.typed"], "": ["*.pyi", "*.html", "*.ini"]},
+            "package_data": {"pypmix": ["py.typed"], "": ["*.pyi", "*.html", "*.ini", "*.toml"]},
             "cmdclass": {"sdist": _Sdist},
             # nothing of a former build in the tree may get into this one
             "options": {"build": {"build_base": str(self.scratch)}, "egg_info": {"egg_base": str(self.scratch)}},

@@ -140,6 +140,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     )
     option("--json", action="store_true", help=JSON)
     _add_nodes(option)
+    option("--pairs", action="store_true", help="Try the connection of each pair of nodes, not only what a job needs.")
     option = add(
         _compat,
         "Run a program that was written for the official binding (`import pmix`) on pypmix.",
@@ -377,7 +378,7 @@ def _doctor(arguments: Namespace) -> int:
         word for (name, *_), _, _ in NODES if getattr(arguments, name) for word in (name, getattr(arguments, name))
     ]
     try:
-        nodes = doctor.look(words, os.environ)
+        nodes = doctor.look(words, os.environ, arguments.pairs)
     except UsageError as error:
         if not words and not arguments.json:
             # The environment is at fault, and other parts of it may be, too.

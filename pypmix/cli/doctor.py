@@ -26,8 +26,13 @@ GROUPS_NOTE = (
 )
 
 
-def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
+def look(words: Sequence[str], env: Mapping[str, str], pairs: bool = False) -> Examined | None:
     """Examine the nodes that options of `pypmix run` or the environment name; None if they name none.
+
+    Args:
+        words: The options.
+        env: The environment.
+        pairs: Whether to try each pair of nodes.
 
     Raises:
         UsageError: The options cannot be carried out.
@@ -37,7 +42,7 @@ def look(words: Sequence[str], env: Mapping[str, str]) -> Examined | None:
         return None
     from pypmix.cli.examination import examine
 
-    return examine(where, env)
+    return examine(where, env, pairs)
 
 
 def as_json(diagnosis: Diagnosis, nodes: Examined | None = None) -> str:

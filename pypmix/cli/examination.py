@@ -1,8 +1,8 @@
 """The examination of a cluster's nodes by `pypmix doctor`: whether `pypmix run` works there, and fixes if not.
 
 The same commands that start daemons, ssh or srun, start a small program on each node (`pypmix.cli.probe`), whose source
-is sent there. It reports facts about its node, listens, and dials the launcher and the others, as daemons do. It leaves
-nothing behind.
+is sent there. It reports facts about its node, listens, and dials the launcher and its parent in the tree of a session,
+as daemons do; or all others, if each pair of nodes is to be tried. It leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ DIAL_SECONDS = 4.0
 MARGIN = 5.0
 """Further seconds for answers to arrive."""
 
-MOST_DIALED = 32
-"""The number of other nodes that each dials."""
+CHILDREN = 32
+"""The most servers that are direct children of another one in the tree of a session."""
+
+MOST_DIALED = 256
+"""The number of nodes that each dials at a time."""
 
 CLOCK_SECONDS = 2.0
 """The difference of two clocks from which on it is reported."""
@@ -185,13 +188,18 @@ class Examination:
         roster: Reaches the nodes.
         nodes: Their names.
         settings: The settings of the command line.
+        munge: Whether the nodes authenticate each other by munge.
+        pairs: Whether each node dials all others, and not only its parent.
     """
 
-    def __init__(self, roster: Reaching, nodes: Sequence[str], settings: Settings, munge: bool) -> None:
+    def __init__(
+        self, roster: Reaching, nodes: Sequence[str], settings: Settings, munge: bool = False, pairs: bool = False
+    ) -> None:
         self._roster = roster
         self._names = list(nodes)
         self._settings = settings
         self._munge = munge
+        self._pairs = pairs
         self._answers: queue.Queue[tuple[Channel, Answer]] = queue.Queue()
         self._closed: set[Channel] = set()
         self.facts: dict[str, Answer] = {name: {} for name in nodes}
@@ -221,7 +229,7 @@ class Examination:
                 self._explain(channels)
                 self._look()
                 self._compare_clocks(channels)
-                self._dial(channels, places)
+                self._add_unreached(places, self._dial(channels, places))
             except OSError as error:
                 self._add(self._names[0], "start", f"the command that reaches it cannot be run: {error}", "install it")
             finally:
@@ -358,26 +366,50 @@ class Examination:
                 fix = f"run chrony or another client of NTP on all nodes.{more}"
                 self._add(name, "clock", f"its clock is {abs(ahead):.1f} s {how} this one", fix, severe=False)
 
-    def _dial(self, channels: Sequence[Channel], places: Sequence[tuple[str, int]]) -> None:
-        """Make all nodes dial the launcher and each other."""
-        listening = {name: facts["listens"] for name, facts in self._there().items() if "listens" in facts}
-        asked = {
-            "ask": "dial", "seconds": DIAL_SECONDS,
-            "to": {"": places, **{name: [each] for name, each in list(listening.items())[:MOST_DIALED]}},
-        }  # fmt: skip
-        for channel in channels:
-            channel.send(asked)
-        self._gather(channels, "dial", DIAL_SECONDS + MARGIN)
+    def _targets(self, name: str) -> list[str]:
+        """Return the nodes that a node dials: its parent in the tree of a session, or all others."""
+        place = self._names.index(name)
+        if self._pairs:
+            return [other for other in self._names if other != name]
+        return [self._names[(place - 1) // CHILDREN]] if place else []
+
+    def _dial(self, channels: Sequence[Channel], places: Sequence[tuple[str, int]]) -> dict[str, dict[str, str]]:
+        """Make all nodes dial the launcher and their targets; return by node why each of these is not reached.
+
+        Nodes that no longer answer are not in the result.
+        """
+        listening = {name: [facts["listens"]] for name, facts in self._there().items() if "listens" in facts}
+        targets = {name: [each for each in self._targets(name) if each in listening] for name in self._there()}
+        troubles: dict[str, dict[str, str]] = {name: {} for name in targets}
+        for start in range(0, max(map(len, targets.values()), default=0) or 1, MOST_DIALED):
+            some = {name: each[start : start + MOST_DIALED] for name, each in targets.items()}
+            for channel in channels:
+                to = {
+                    name: {**({} if start else {"": places}), **{each: listening[each] for each in some.get(name, ())}}
+                    for name in channel.names
+                }
+                channel.send({"ask": "dial", "seconds": DIAL_SECONDS, "to": to})
+            self._gather(channels, "dial", DIAL_SECONDS + MARGIN)
+            for name in list(troubles):
+                answer = self.facts[name].pop("troubles", None)
+                if answer is None:
+                    del troubles[name]
+                else:
+                    troubles[name].update(answer)
+        return troubles
+
+    def _add_unreached(self, places: Sequence[tuple[str, int]], troubles: Mapping[str, Mapping[str, str]]) -> None:
+        """Add a finding for each node that does not reach another one, or the launcher."""
         fix = "let TCP through between all nodes, on all ports above 1023, or name another network with --interface"
-        for name, facts in self._there().items():
-            if "troubles" not in facts:
-                self._add(name, "ports", "does not answer any more", "see whether it is still up")
+        for name in self._there():
+            if name not in troubles:
+                self._add(name, "ports", "no longer answers", "see whether it is still up")
                 continue
-            for other, trouble in facts["troubles"].items():
-                if trouble and other != name:
-                    where = f"{other} at {listening[other][0]}" if other else f"the launcher at {places[0][0]}"
-                    kind = "route" if "route" in trouble or "unreachable" in trouble else "ports"
-                    self._add(name, kind, f"does not reach {where}: {trouble}", fix)
+            for other, trouble in troubles[name].items():
+                address = self.facts[other]["listens"][0] if other else places[0][0]
+                kind = "route" if "route" in trouble or "unreachable" in trouble else "ports"
+                if trouble:
+                    self._add(name, kind, f"does not reach {other or 'the launcher'} at {address}: {trouble}", fix)
 
 
 class _marked:
@@ -397,8 +429,14 @@ class _marked:
             os.unlink(self._path)
 
 
-def examine(selection: NodeSelection, env: Mapping[str, str]) -> Examined | None:
-    """Examine the nodes on which `pypmix run` would run with these options; None if it would run on this machine."""
+def examine(selection: NodeSelection, env: Mapping[str, str], pairs: bool = False) -> Examined | None:
+    """Examine the nodes on which `pypmix run` would run with these options; None if it would run on this machine.
+
+    Args:
+        selection: The nodes of the command line.
+        env: The environment.
+        pairs: Whether each node dials all others, and not only its parent in the tree of a session.
+    """
     settings = Settings(
         env, selection.hosts, selection.agent, interface=selection.interface, patience=selection.patience
     )
@@ -418,7 +456,7 @@ def examine(selection: NodeSelection, env: Mapping[str, str]) -> Examined | None
         text = f"the nodes of the roster {roster.name} cannot be looked at from here"
         fix = "run `pypmix doctor` on each of them, or name them: --host n1,n2"
         return Examined(reason, {}, (Finding("", "roster", text, fix, False),))
-    examination = Examination(cast("Reaching", roster), names, settings, getattr(roster, "uses_munge", False))
+    examination = Examination(cast("Reaching", roster), names, settings, getattr(roster, "uses_munge", False), pairs)
     unresolved = [name for name in names if not probe.resolves(name)]
     try:
         examination.run()

@@ -154,14 +154,20 @@ def lines(host: str, port: int) -> list[socket.socket]:
     return found
 
 
-def dial(request: dict[str, Any]) -> dict[str, str]:
+def dial(request: dict[str, Any], node: str) -> dict[str, str]:
     """Dial others, and return for each the reason why it is not reached; empty if it is.
 
     Each has several addresses, of which one is enough.
+
+    Args:
+        request: The question: `to` has the others of each node that reads it, by the node's name. A node that is the
+            only reader may have another name here.
+        node: The name of this node.
     """
     troubles: dict[str, str] = {}
     dialing = selectors.DefaultSelector()
-    for name, places in request["to"].items():
+    others = request["to"]
+    for name, places in (others[node] if node in others else next(iter(others.values()))).items():
         troubles[name] = "no answer"
         for host, port in places:
             try:
@@ -197,6 +203,6 @@ def main() -> None:
         elif request["ask"] == "time":
             answer["time"] = time.time()
         else:
-            answer["troubles"] = dial(request)
+            answer["troubles"] = dial(request, name)
         sys.stdout.write(MARK + json.dumps(answer) + "\n")
         sys.stdout.flush()
