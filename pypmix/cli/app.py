@@ -13,11 +13,14 @@ from pypmix._version import __version__
 from pypmix.cli.parser import USAGE, Parser, UsageError, add_help, did_you_mean, unknown_option
 from pypmix.cli.reach import Reach, add_reach
 from pypmix.cli.streams import prepare
+from pypmix.engine.select import ENGINES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
+    from typing import TextIO
 
     Carry = Callable[[Namespace], int | None]
     Option = Callable[..., object]
@@ -33,6 +36,9 @@ ROOT_OPTIONS = ("--version", "-h", "--help")
 LAUNCHING = ("conform",)
 """The commands that take the command line of a launcher after `--`."""
 
+WRITING = ("conform", "bench")
+"""The commands whose `--json` formerly named a file."""
+
 
 def app(words: Sequence[str]) -> int:
     """Carry out a command line and return its exit code."""
@@ -44,7 +50,11 @@ def app(words: Sequence[str]) -> int:
             # Parsed by its own parser, so that an error names the command.
             command = f"pypmix {words[0]}"
             mine, behind = _behind(words)
+            json_file = None
+            if words[0] in WRITING:
+                mine, json_file = _take_json_file(words[0], mine)
             arguments = _parsed(commands[words[0]], mine)
+            arguments.json_file = json_file
             arguments.behind = behind
             carry: Carry = arguments.carry
             code = carry(arguments) or 0
@@ -185,13 +195,13 @@ def _add_conform(add: Callable[..., Option]) -> None:
         "\n\nThe exit code is 0 where none is broken, 1 where one is.",
         "pypmix conform [OPTION]... -- LAUNCHER [ARGUMENT]...",
     )
-    option("--engine", choices=("native", "python"), default="", help="The engine of the ranks.")
+    option("--engine", choices=ENGINES, default="", help="The engine of the ranks; their own choice if not given.")
     option("--only", metavar="PATTERN", action="append", default=[], help="Only these promises. Repeatable.")
     option("--list", action="store_true", help="Only print the promises.")
     option(
         "--timeout", metavar="SECONDS", type=_interval, default=60.0, help="How long each may take; 60 s by default."
     )
-    option("--json", metavar="FILE", type=_file, help="Write the results as JSON, too.")
+    option("--json", action="store_true", help=JSON)
     option("--markdown", metavar="FILE", type=_file, help="Write the table as Markdown, too.")
 
 
@@ -204,7 +214,14 @@ def _add_bench(add: Callable[..., Option]) -> None:
     option(
         "-n", metavar="N,...", dest="ranks", type=_counts, default=[2, 4], help="Numbers of ranks; 2,4 if not given."
     )
-    option("--engine", metavar="NAME,...", type=_engines, default=[], help="Engines; all usable ones if not given.")
+    option(
+        "--engine",
+        metavar="|".join(ENGINES),
+        action="append",
+        type=_engines,
+        default=[],
+        help="Time this engine; all usable ones if not given. Repeatable.",
+    )
     option(
         "--launcher",
         metavar="COMMAND",
@@ -214,7 +231,7 @@ def _add_bench(add: Callable[..., Option]) -> None:
     )
     option("--rounds", metavar="N", type=_count, default=5, help="How often each is run; 5 if not given.")
     option("--repeats", metavar="N", type=_count, default=50, help="How often a run repeats each operation; 50.")
-    option("--json", metavar="FILE", type=_file, help="Write the figures as JSON, too.")
+    option("--json", action="store_true", help=JSON)
     option("--svg", metavar="FILE", type=_file, help="Write a chart, too.")
 
 
@@ -346,8 +363,10 @@ def _counts(text: str) -> list[int]:
 def _engines(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
-        if name not in ("native", "python"):
-            raise ArgumentTypeError(f"an engine is native or python, not {name!r}")
+        if name not in ENGINES:
+            raise ArgumentTypeError(f"an engine is {', '.join(ENGINES[:-1])} or {ENGINES[-1]}, not {name!r}")
+    if len(names) > 1:
+        _warn(f"bench: --engine {text}", f"repeat the option: {' '.join([f'--engine {name}' for name in names])}")
     return names
 
 
@@ -360,6 +379,44 @@ def _file(text: str) -> Path:
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
         raise ArgumentTypeError(f"{text} cannot be written")
     return path
+
+
+def _warn(old: str, new: str) -> None:
+    print(f"pypmix {old} is deprecated: {new}", file=sys.stderr)
+
+
+def _take_json_file(command: str, words: Sequence[str]) -> tuple[list[str], Path | None]:
+    """Return the words of a command, and the file of `--json FILE`: an old form, which prints the text, too.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    found = list(words)
+    for place, word in enumerate(found):
+        name, equals, text = word.partition("=")
+        if name != "--json":
+            continue
+        if not equals:
+            text = found[place + 1] if place + 1 < len(found) else "-"
+        if not text or text.startswith("-"):
+            break
+        try:
+            path = _file(text)
+        except ArgumentTypeError as error:
+            raise UsageError(f"argument --json: {error}") from None
+        del found[place : place + 2 - len(equals)]
+        _warn(f"{command}: --json {text}", f"write --json > {text}")
+        return found, path
+    return found, None
+
+
+def _to_stdout(arguments: Namespace) -> tuple[Path | TextIO | None, AbstractContextManager[object]]:
+    """Return where a command writes JSON, and a context in which it prints its text, to stderr beside JSON."""
+    from contextlib import nullcontext, redirect_stdout
+
+    if arguments.json:
+        return sys.stdout, redirect_stdout(sys.stderr)
+    return arguments.json_file, nullcontext()
 
 
 def _reach(arguments: Namespace) -> Reach:
@@ -402,28 +459,32 @@ def _conform(arguments: Namespace) -> int:
     if arguments.list:
         sys.stdout.write(listing())
         return 0
-    return conform(
-        arguments.behind,
-        engine=arguments.engine,
-        only=arguments.only,
-        timeout=arguments.timeout,
-        as_json=arguments.json,
-        as_markdown=arguments.markdown,
-    )
+    as_json, printing = _to_stdout(arguments)
+    with printing:
+        return conform(
+            arguments.behind,
+            engine=arguments.engine,
+            only=arguments.only,
+            timeout=arguments.timeout,
+            as_json=as_json,
+            as_markdown=arguments.markdown,
+        )
 
 
 def _bench(arguments: Namespace) -> int:
     from pypmix.extras.commands.bench import bench
 
-    return bench(
-        arguments.ranks,
-        arguments.engine,
-        arguments.launcher,
-        rounds=arguments.rounds,
-        repeats=arguments.repeats,
-        as_json=arguments.json,
-        as_svg=arguments.svg,
-    )
+    as_json, printing = _to_stdout(arguments)
+    with printing:
+        return bench(
+            arguments.ranks,
+            list(dict.fromkeys([name for names in arguments.engine for name in names])),
+            arguments.launcher,
+            rounds=arguments.rounds,
+            repeats=arguments.repeats,
+            as_json=as_json,
+            as_svg=arguments.svg,
+        )
 
 
 def _completion(arguments: Namespace) -> int:

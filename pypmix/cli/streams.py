@@ -9,6 +9,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import TextIO
 
 
@@ -37,3 +38,14 @@ def styled(out: TextIO) -> bool:
 def takes_all() -> bool:
     """Return True if the encoding of standard output has all characters, as UTF-8 does."""
     return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+
+
+def write_json(data: object, target: Path | TextIO) -> None:
+    """Write JSON to a file or to a stream."""
+    import json
+
+    text = json.dumps(data, indent=1) + "\n"
+    if isinstance(target, os.PathLike):
+        target.write_text(text, encoding="utf-8")
+    else:
+        target.write(text)

@@ -19,14 +19,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_engines_and_launchers(command: Command) -> None:
-    figures, drawing = command.folder / "bench.json", command.folder / "bench.svg"
+    drawing = command.folder / "bench.svg"
     other = f"{sys.executable} -m pypmix run --nodes 2 -n {{n}}"
     engines = ["python", "native"] if machine.extension() and machine.libraries() else ["python"]
-    ended = command(
-        "bench", *SMALL, "--engine", ",".join(engines), "--launcher", other, "--json", figures, "--svg", drawing
-    )
+    options = [word for engine in engines for word in ("--engine", engine)]
+    ended = command("bench", *SMALL, *options, "--launcher", other, "--json", "--svg", drawing)
     assert ended.code == 0, ended.err.decode()
-    found = json.loads(figures.read_text())
+    found = json.loads(ended.out)
     assert {"date", "machine", "python", "pypmix", "cores", "rounds", "repeats", "microseconds", "failed"} == set(found)
     assert (found["rounds"], found["repeats"], found["failed"]) == (2, 2, [])
     rows = found["microseconds"]
@@ -38,23 +37,35 @@ def test_engines_and_launchers(command: Command) -> None:
         assert 0 < each["lowest"] <= each["median"] <= each["highest"] and len(each["rounds"]) == 2
         first = next(row for row in rows if row["operation"] == each["operation"])
         assert each["ratio"] == pytest.approx(each["median"] / first["median"])
-    text = ended.out.decode()
+    text = ended.err.decode()
     assert all(f"\n{title}\n" in text for title in TITLES.values())
-    assert max(map(len, ended.lines[1:])) <= 100
+    assert max(map(len, text.splitlines()[1:])) <= 100
     picture_ = ElementTree.fromstring(drawing.read_text())
     assert len(picture_.findall(f"{SVG}g")) == len(TITLES)
     assert len(picture_.findall(f"{SVG}g/{SVG}circle")) == len(cases)
 
 
 def test_a_launcher_that_fails_is_told_and_the_others_are_timed(command: Command) -> None:
-    figures = command.folder / "bench.json"
-    ended = command("bench", *SMALL, "--engine", "python", "--launcher", "env N={n}", "--json", figures)
+    ended = command("bench", *SMALL, "--engine", "python", "--launcher", "env N={n}", "--json")
     assert ended.code == 1
     assert "not timed: env N={n}, python, 2 ranks: " in ended.err.decode()
     assert "no server launched this process" in ended.err.decode()
-    found = json.loads(figures.read_text())
+    found = json.loads(ended.out)
     assert {each["launcher"] for each in found["microseconds"]} == {OWN}
     assert [(each["launcher"], each["ranks"]) for each in found["failed"]] == [("env N={n}", 2)]
+
+
+def test_the_old_forms_of_options_warn(command: Command) -> None:
+    figures = command.folder / "bench.json"
+    ended = command("bench", *SMALL, "--engine", "auto,python", "--json", figures)
+    assert ended.code == 0, ended.err.decode()
+    lines = [line for line in ended.err.decode().splitlines() if "deprecated" in line]
+    assert lines == [
+        f"pypmix bench: --json {figures} is deprecated: write --json > {figures}",
+        "pypmix bench: --engine auto,python is deprecated: repeat the option: --engine auto --engine python",
+    ]
+    assert {each["engine"] for each in json.loads(figures.read_text())["microseconds"]} == {"auto", "python"}
+    assert "\nfence\n" in ended.out.decode()
 
 
 def test_the_reason_of_a_launcher_comes_before_its_advice(command: Command) -> None:
@@ -70,7 +81,7 @@ def test_the_reason_of_a_launcher_comes_before_its_advice(command: Command) -> N
         (["--launcher", "env true"], "a launcher has {n} where the number of ranks goes, which 'env true' has not"),
         (["-n", "2,0"], "argument -n: 0 is less than 1"),
         (["-n", "2,many"], "argument -n: '2,many' is not a list of numbers such as 2,4"),
-        (["--engine", "fast"], "argument --engine: an engine is native or python, not 'fast'"),
+        (["--engine", "fast"], "argument --engine: an engine is auto, native or python, not 'fast'"),
     ],
 )
 def test_mistakes(command: Command, words: list[str], text: str) -> None:

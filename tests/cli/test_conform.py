@@ -30,10 +30,9 @@ VARIES = {name for name in CHECKS if (lack := PAIRING.lack(name)) and lack.harm}
 def results(command: Command, launcher: list[str], *only: str, words: tuple[object, ...] = ()) -> dict[str, dict]:
     """Try some promises, and return what has become of each by its name."""
     patterns = [word for pattern in only for word in ("--only", pattern)]
-    path = command.folder / "conform.json"
-    ended = command("conform", "--engine", "python", *patterns, "--json", path, *words, "--", *launcher)
+    ended = command("conform", "--engine", "python", *patterns, "--json", *words, "--", *launcher)
     assert ended.code in (0, 1), ended.err.decode()
-    found = json.loads(path.read_text())["promises"]
+    found = json.loads(ended.out)["promises"]
     assert ended.code == any(each["result"] == "broken" for each in found)
     return {each["name"]: each for each in found}
 
@@ -164,6 +163,14 @@ def test_mistakes(command: Command, words: list[str], text: str) -> None:
     ended = command("conform", *words)
     assert ended.code == 2
     assert ended.err.decode().startswith(f"pypmix conform: {text}")
+
+
+def test_the_old_form_of_json_warns(command: Command) -> None:
+    path = command.folder / "conform.json"
+    ended = command("conform", "--engine", "auto", "--only", "start", f"--json={path}", "--", *OWN)
+    assert ended.code == 0, ended.err.decode()
+    assert ended.err.decode() == f"pypmix conform: --json {path} is deprecated: write --json > {path}\n"
+    assert "1 kept" in ended.out.decode() and json.loads(path.read_text())["promises"]
 
 
 def test_the_list(command: Command) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import os
 import platform
 import re
@@ -19,10 +18,12 @@ from pypmix._version import __version__
 from pypmix.cli.diagnosis import diagnose
 from pypmix.cli.launching import INTERRUPTED, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
+from pypmix.cli.streams import write_json
 from pypmix.extras.commands.picture import Line, picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TextIO
 
 OWN = "pypmix run -n {n}"
 """The launcher that is always timed, and with which the others are compared."""
@@ -73,7 +74,7 @@ def bench(
     *,
     rounds: int,
     repeats: int,
-    as_json: Path | None = None,
+    as_json: Path | TextIO | None = None,
     as_svg: Path | None = None,
 ) -> int:
     """Time engines and launchers in interleaved rounds and print tables; return 1 if one of them fails.
@@ -84,7 +85,7 @@ def bench(
         launchers: Command lines in which `{n}` stands for the number of ranks; `pypmix run` comes before them.
         rounds: The number of runs of each case.
         repeats: How often a run repeats each operation.
-        as_json: The file for the figures as JSON.
+        as_json: The file or the stream for the figures as JSON.
         as_svg: The file for a chart.
 
     Raises:
@@ -110,8 +111,8 @@ def bench(
     print(tables(figures, rounds))
     for case, reason in failures.items():
         print(f"not timed: {case.name}, {case.ranks} ranks: {reason}", file=sys.stderr)
-    if as_json:
-        as_json.write_text(json.dumps({**head, **_data(figures, failures, rounds, repeats)}, indent=1) + "\n")
+    if as_json is not None:
+        write_json({**head, **_data(figures, failures, rounds, repeats)}, as_json)
     if as_svg and figures:
         as_svg.write_text(chart(figures, ", ".join(head.values())), encoding="utf-8")
     return int(bool(failures))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import shutil
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pypmix._version import __version__
 from pypmix.cli.launching import INTERRUPTED, JobEnd, Running, interruptible
 from pypmix.cli.parser import UsageError, columns
+from pypmix.cli.streams import write_json
 from pypmix.conformance.checks import CHECKS
 from pypmix.conformance.losses import SURVIVAL
 from pypmix.standard.naming import name_ranks
@@ -20,6 +20,7 @@ from pypmix.standard.naming import name_ranks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+    from typing import TextIO
 
     from pypmix.conformance.check import Check
 
@@ -69,7 +70,7 @@ def conform(
     engine: str = "",
     only: Sequence[str] = (),
     timeout: float = 60.0,
-    as_json: Path | None = None,
+    as_json: Path | TextIO | None = None,
     as_markdown: Path | None = None,
 ) -> int:
     """Try promises with jobs of a launcher, print a table, and return 1 if one of them is broken.
@@ -79,7 +80,7 @@ def conform(
         engine: The engine of the ranks; empty for the clients' own choice.
         only: Patterns of the names of the promises to try; empty for all.
         timeout: The seconds that each promise may take, including the start of its job.
-        as_json: The file for the results as JSON.
+        as_json: The file or the stream for the results as JSON.
         as_markdown: The file for the table as Markdown.
 
     Raises:
@@ -103,8 +104,8 @@ def conform(
     if trial.site is None:
         print("\nWithout that nothing can be tested.")
     print(f"\n{summary(results)}")
-    if as_json:
-        as_json.write_text(json.dumps(_data(launcher, trial.site, results), indent=1) + "\n")
+    if as_json is not None:
+        write_json(_data(launcher, trial.site, results), as_json)
     if as_markdown:
         as_markdown.write_text(markdown(launcher, trial.site, results), encoding="utf-8")
     return int(any(each.result == BROKEN for each in results))
