@@ -122,7 +122,7 @@ def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]
 TOPICS = {
     "connecting": "connect _disconnect",
     "control": "log control allocate monitors credentials",
-    "events": "events on notify",
+    "events": "events on notify stop_at_breakpoint",
     "exchanging": "bcast allgather gather scatter",
     "fabric": "fabric",
     "forwarding": "output input _push_input _iof_deregister",

@@ -47,15 +47,25 @@ from pypmix.host.orders import FINE, PROTOCOL, Inbox
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.running import RunningJob
-from pypmix.host.serving import LIVES, ServingManager
+from pypmix.host.serving import DEBUG_EVENTS, LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
 from pypmix.host.terms import GRACE, Terms
 from pypmix.server import Server
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.limits import Limits
 from pypmix.standard.logtext import get_logger, printable, printable_lines
-from pypmix.standard.ops import ComputeDistances, Heartbeat, JobControl, Output, ProcessMonitor, QueryInfo
+from pypmix.standard.ops import (
+    ComputeDistances,
+    Heartbeat,
+    JobControl,
+    Notification,
+    NotifyEvent,
+    Output,
+    ProcessMonitor,
+    QueryInfo,
+)
 from pypmix.standard.record import Record
+from pypmix.standard.statuses import DEBUGGER_RELEASE
 from pypmix.topology.shape import Shape
 
 TYPE_CHECKING = False
@@ -73,7 +83,6 @@ if TYPE_CHECKING:
     from pypmix.host.output import Pausable, Stream
     from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
-    from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
 
     Address = tuple[str, int]
@@ -776,6 +785,9 @@ class Daemon(ServingManager):
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer requests about this node here, and collectives with the other servers; relay all other requests."""
         op = upcall.op
+        if isinstance(op, NotifyEvent) and op.code in DEBUG_EVENTS:
+            self._relay_debug_event(upcall, op.code)
+            return
         if self._crossing.answer(upcall):
             return
         if isinstance(op, LIVES):
@@ -784,6 +796,13 @@ class Daemon(ServingManager):
             super().upcall(node, upcall)
         else:
             self._relay(upcall)
+
+    def _relay_debug_event(self, upcall: Upcall, code: int) -> None:
+        """Report an event about stopped ranks to the launcher; a release reaches the clients of all nodes too."""
+        self._relay(upcall)
+        if code == DEBUGGER_RELEASE:
+            assert isinstance(upcall.op, NotifyEvent) and upcall.requestor is not None
+            self._crossing.raised(Notification(code, upcall.requestor, upcall.op.range, upcall.op.infos))
 
     def _relay(self, upcall: Upcall) -> None:
         """Request the answer of the launcher; carry out the orders that precede its answer first."""

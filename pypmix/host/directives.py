@@ -15,7 +15,7 @@ from pypmix.host.terms import Terms
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.attr import Attr
 from pypmix.standard.errors import NotSupported, PMIxError
-from pypmix.standard.types import RANK_VALID, RANK_WILDCARD, REQUIRED
+from pypmix.standard.types import RANK_UNDEF, RANK_VALID, RANK_WILDCARD, REQUIRED, DataArray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     Reader = Callable[["Wish", Any], None]
 
 OPERATION = "spawn"
+
+BREAKPOINT = "PMIX_BREAKPOINT"
+"""The variable that names the only place in the program where ranks stop."""
 
 
 def refused(status: int, detail: str) -> PMIxError:
@@ -60,6 +63,11 @@ class Wish:
         bind_to: The binding of the procs, in the form of `Binding.read`; empty if none was given.
         cpus: The CPUs that the procs may use, as a list; empty for all.
         width: The number of CPUs of each proc; 0 if none was given.
+        stops: The places where procs stop for a debugger, by key: the ranks that stop there, None for all.
+        daemons: Whether the procs are debugger daemons.
+        debugged: The procs that the daemons are for; None if the same spawn starts these.
+        per_proc: The number of daemons for each of these procs; 0 if not given.
+        per_node: The number of daemons on each node of these procs; 0 if not given.
     """
 
     def __init__(self) -> None:
@@ -85,12 +93,18 @@ class Wish:
         self.width = 0
         self.inherits: bool | None = None
         self.forwards_env = False
+        self.stops: dict[str, frozenset[int] | None] = {}
+        self.daemons = False
+        self.debugged: Proc | None = None
+        self.per_proc = 0
+        self.per_node = 0
 
     def of_app(self) -> Wish:
         """Return a wish for an application that begins with this one; wishes about the whole job are shared."""
         wish = Wish()
         wish.__dict__.update(self.__dict__)
         wish.changes = list(self.changes)
+        wish.stops = {}
         return wish
 
     def read(self, infos: Iterable[Info]) -> None:
@@ -284,13 +298,35 @@ def _not_crowded(wish: Wish, data: bool) -> None:
 
 
 def _stop(attribute: Attr[object]) -> Reader:
-    """Refuse to stop procs for a debugger: the Standard ("Debugger attributes") forbids to ignore this."""
+    """Stop procs for a debugger at a place."""
 
-    def read(_wish: Wish, data: Any) -> None:
-        if data is not False:
-            raise NotSupported(f"PMIX_{attribute.name} is not offered on this host", operation=OPERATION)
+    def read(wish: Wish, data: Any) -> None:
+        if data is False or data == RANK_UNDEF:
+            wish.stops.pop(attribute.key, None)
+        elif data is True or data == RANK_WILDCARD:
+            wish.stops[attribute.key] = None
+        else:
+            ranks = [proc.rank for proc in data.items] if isinstance(data, DataArray) else [data]
+            wish.stops[attribute.key] = None if RANK_WILDCARD in ranks else frozenset(ranks)
 
     return read
+
+
+def _breakpoint(wish: Wish, data: str | None) -> None:
+    wish.changes.append(lambda env: env.__setitem__(BREAKPOINT, data or ""))
+
+
+def _few(field: str) -> Reader:
+    def read(wish: Wish, data: int) -> None:
+        if not data:
+            raise refused(statuses.ERR_BAD_PARAM, "a number of debugger daemons is 1 at least")
+        setattr(wish, field, data)
+
+    return read
+
+
+def _debugged(wish: Wish, data: Proc) -> None:
+    wish.debugged = data
 
 
 def _no_launch(_wish: Wish, data: bool) -> None:
@@ -360,6 +396,11 @@ READERS: dict[str, Reader] = {
     attrs.NO_OVERSUBSCRIBE.key: _not_crowded,
     attrs.DO_NOT_LAUNCH.key: _no_launch,
     **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},
+    attrs.BREAKPOINT.key: _breakpoint,
+    attrs.DEBUGGER_DAEMONS.key: lambda wish, data: setattr(wish, "daemons", data),
+    attrs.DEBUG_TARGET.key: _debugged,
+    attrs.DEBUG_DAEMONS_PER_PROC.key: _few("per_proc"),
+    attrs.DEBUG_DAEMONS_PER_NODE.key: _few("per_node"),
     attrs.PARENT_ID.key: _parent,
     attrs.SET_ENVAR.key: _envar(_set),
     attrs.ADD_ENVAR.key: _envar(_add),
@@ -436,10 +477,17 @@ def read(
     job = Wish()
     job.terms["stdin"] = None
     job.read(op.directives)
-    apps = []
+    apps: list[Application] = []
     for app in op.apps:
         wish = job.of_app()
         wish.read(app.info)
+        before = sum([each.np for each in apps])
+        for key, ranks in wish.stops.items():
+            own = range(before, before + app.maxprocs) if ranks is None else ranks
+            known = job.stops.get(key, frozenset())
+            job.stops[key] = None if known is None else known.union(own)
+        job.daemons, job.debugged = wish.daemons, wish.debugged
+        job.per_proc, job.per_node = wish.per_proc, wish.per_node
         apps.append(_application(app, wish, env, base, folder, parent if wish.inherits is not False else None))
         job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
         job.inherits, job.bind_to, job.cpus, job.width = wish.inherits, wish.bind_to, wish.cpus, wish.width
@@ -514,4 +562,8 @@ def terms_of(wish: Wish, tool: bool) -> Terms:
     if tool:
         stdout, stderr = fields.get("shown", (True, True))
         fields["shown"] = (stdout and not wish.forwarded[0], stderr and not wish.forwarded[1])
+    if wish.stops:
+        fields["stops"] = tuple(
+            [(key, "" if ranks is None else ",".join(map(str, sorted(ranks)))) for key, ranks in wish.stops.items()]
+        )
     return Terms(kept=True, pushed=True, **fields)

@@ -6,10 +6,10 @@ import os
 from functools import cache
 
 from pypmix.engine.common import NATIVE, UNCHECKED
-from pypmix.standard import attrs
+from pypmix.standard import attrs, codes
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -188,6 +188,10 @@ class JobLayout(Record):
         cluster: The name of its cluster (PMIX_CLUSTER_ID); empty if it has none.
         policies: The rules by which its ranks were mapped, ranked and bound, in the words of PMIX_MAPBY, PMIX_RANKBY
             and PMIX_BINDTO; empty if they are unknown.
+        stops: The keys of the places where ranks stop for a debugger (PMIX_DEBUG_STOP_ON_EXEC and so on), each with the
+            ranks that stop there, such as `0,3`; empty for all.
+        target: The proc or the job that this job, of debugger daemons, examines (PMIX_DEBUG_TARGET).
+        debugger: A rank and the command of the debugger that it runs its program under; empty for none.
     """
 
     nspace: str
@@ -201,6 +205,9 @@ class JobLayout(Record):
     others: int = 0
     cluster: str = ""
     policies: tuple[str, ...] = ()
+    stops: tuple[tuple[str, str], ...] = ()
+    target: Proc | None = None
+    debugger: tuple[str, ...] = ()
 
     def __validate__(self) -> None:
         if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
@@ -247,6 +254,13 @@ class JobLayout(Record):
                 found.append(Slot(rank, number, app_rank, *places[rank]))
         return found
 
+    def stopped_ranks(self, key: str) -> tuple[int, ...]:
+        """Return the ranks that stop for a debugger at a place, given the key of the place."""
+        for name, ranks in self.stops:
+            if name == key:
+                return tuple(map(int, ranks.split(","))) if ranks else tuple(range(self.size))
+        return ()
+
     def psets(self) -> dict[str, tuple[Proc, ...]]:
         """Return the process sets that the applications name, with their procs."""
         found: dict[str, list[Proc]] = {}
@@ -292,7 +306,11 @@ class JobLayout(Record):
             found += [attrs.TMPDIR(self.tmpdir), attrs.NSDIR(self.tmpdir), attrs.TDIR_RMCLEAN(True)]
         if self.parent is not None:
             found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
-        return found
+        if self.target is not None:
+            found.append(attrs.DEBUG_TARGET(self.target))
+        # Some clients of libpmix do not read which ranks are meant, and some of its servers report all ranks at once:
+        # all ranks stop, and the host releases the others.
+        return found + [Info(key, Value(codes.BOOL, True)) for key, _ in self.stops]
 
     def _node(self, number: int, node: NodeLayout) -> list[Info]:
         ranks = sorted(node.ranks)

@@ -261,7 +261,7 @@ class Manager(JobHost):
             raise OverflowError("not all nodes of this session have joined yet")
         size = sum([app.np for app in apps])
         check_local_size(size)
-        placed = self.site.place([app.np for app in apps], target)
+        placed = target.places or self.site.place([app.np for app in apps], target)
         bound = any(each.units for _, places in placed for each in places)
         jobs = [job.job for job in self.jobs.values()]
         # Ranks of a node are numbered through all jobs that run there.
@@ -288,6 +288,9 @@ class Manager(JobHost):
             others=self.running,
             cluster=self._cluster,
             policies=(target.mapping or self.site.mapping).policies(bound),
+            stops=terms.stops,
+            target=terms.target,
+            debugger=terms.debugger,
         )
         self._last = number
         homes = {each.rank: node for node, places in placed for each in places}

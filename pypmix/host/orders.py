@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 6
+PROTOCOL = 7
 """The version of the messages of launchers and daemons; both must have the same."""
 
 
@@ -67,7 +67,9 @@ _NODE: Field[NodeLayout] = record(
     NodeLayout, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG, TEXTS, many(_PAIRS)
 )
 JOB: Field[JobLayout] = record(
-    JobLayout, NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT, TEXTS
+    JobLayout,
+    *(NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT, TEXTS),
+    *(_PAIRS, optional(PROC), TEXTS),
 )
 
 # Requests of the launcher, with their answers.

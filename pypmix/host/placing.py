@@ -55,11 +55,13 @@ class Target(Record):
         nodes: The nodes; empty for all of the host.
         slots: The largest number of slots of a node for the job, by the node's name; by default all free ones.
         mapping: The rules of the placement; None for the host's.
+        places: The places of all ranks, for a job that is placed already; empty if it is to be placed.
     """
 
     nodes: tuple[HostNode, ...] = ()
     slots: Numbers[str, int] = {}
     mapping: Mapping | None = None
+    places: tuple[tuple[HostNode, tuple[Place, ...]], ...] = ()
 
 
 class NodeRequest(Record):

@@ -17,6 +17,7 @@ from pypmix.host.loop import READ
 from pypmix.host.machine import POLL
 from pypmix.host.output import channel
 from pypmix.host.running import NUMBERS, Share, vital
+from pypmix.standard import keys
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_WILDCARD
 
@@ -121,7 +122,12 @@ class LocalShare(Share):
             stdin = self._input(rank, null, ours)
             stdout, stderr = self._outputs(rank, ours)
             files = (stdin, stdout, stderr)
-            rank.forked, rank.pid = machine.start_process(app, program, argv, env, files, place.cpus_of(number))
+            if number in job.job.stopped_ranks(keys.DEBUG_STOP_ON_EXEC):
+                from pypmix.host.stopping import start_stopped
+
+                rank.pid = start_stopped(program, argv, env, files, app.wdir, place.cpus_of(number))
+            else:
+                rank.forked, rank.pid = machine.start_process(app, program, argv, env, files, place.cpus_of(number))
             machine.guard(rank.pid)
         finally:
             for fd in ours:

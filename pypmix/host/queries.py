@@ -48,17 +48,20 @@ class Subject:
         host: The host.
         requestor: The requestor, if there is one.
         qualifiers: The query's qualifiers.
+        home: The node of the requestor's server; empty for the first node.
 
     Attributes:
         nspace: The nspace that it is about; None if the requestor is not in a job and names none.
         rank: The rank that it is about, None for all.
+        values: The data of the qualifiers, by key.
     """
 
-    def __init__(self, host: Manager, requestor: Proc | None, qualifiers: tuple[Info, ...]) -> None:
+    def __init__(self, host: Manager, requestor: Proc | None, qualifiers: tuple[Info, ...], home: str = "") -> None:
         self.host = host
         self.requestor = requestor
         self.qualifiers = qualifiers
-        values = {info.key: info.value.data for info in qualifiers}
+        self.home = home
+        self.values = values = {info.key: info.value.data for info in qualifiers}
         named = values.get(keys.PROCID)
         proc = named if isinstance(named, Proc) else Proc.unchecked("", RANK_WILDCARD)
         nspace, rank = values.get(keys.NSPACE, proc.nspace), values.get(keys.RANK, proc.rank)
@@ -118,7 +121,8 @@ def table(host: Manager, ranks: Iterable[tuple[RunningJob, Rank]]) -> list[ProcI
     """Return the state of ranks, in the form of the Standard's process tables."""
     programs: dict[str, list[str]] = {}
     found = []
-    for job, rank in ranks:
+    # By rank within each job, whatever the nodes are.
+    for job, rank in sorted(ranks, key=lambda pair: (pair[0].number, pair[1].proc.rank)):
         if job.nspace not in programs:
             names = [_program(host, job, number) for number in range(len(job.job.apps))]
             programs[job.nspace] = [names[slot.app] for slot in job.job.slots()]
@@ -144,7 +148,10 @@ def _table(subject: Subject) -> Value | None:
 
 
 def _local_table(subject: Subject) -> Value | None:
+    named = subject.values.get(keys.HOSTNAME) or subject.home
     node = subject.host.node_of(subject.requestor)
+    if isinstance(named, str) and named:
+        node = next((each for each in subject.host.nodes if named in each.names), node)
     ranks = [(job, rank) for job, rank in subject.ranks if rank.node is node]
     return array(codes.PROC_INFO, table(subject.host, ranks)) if subject.jobs else None
 
@@ -277,6 +284,12 @@ def _spawning(_subject: Subject) -> Value:
     return _string(",".join(sorted({*READERS, *MET})))
 
 
+def _debug_support(_subject: Subject) -> Value:
+    from pypmix.host.debugging import SUPPORTED
+
+    return _string(",".join(SUPPORTED))
+
+
 # Supported keys and attributes.
 
 OF_THE_NODE = frozenset((attrs.QUERY_MEMORY_USAGE.key, attrs.AVAIL_PHYS_MEMORY.key))
@@ -357,8 +370,7 @@ KEYS: dict[str, Answer] = {
     attrs.PROC_STATE_STATUS.key: _state,
     attrs.QUERY_MEMORY_USAGE.key: _memory,
     attrs.QUERY_SPAWN_SUPPORT.key: _spawning,
-    # Not offered: a debugger attaches to a pid of the table.
-    attrs.QUERY_DEBUG_SUPPORT.key: lambda _asked: _string(""),
+    attrs.QUERY_DEBUG_SUPPORT.key: _debug_support,
     attrs.QUERY_QUEUE_LIST.key: lambda _asked: _string(""),
     attrs.QUERY_QUEUE_STATUS.key: lambda _asked: array(codes.INFO, ()),
     # The server answers for the sets that are registered with it.
@@ -395,7 +407,7 @@ def _answer(host: Manager, upcall: Upcall) -> None:
     found = []
     known = False
     for query in op.queries:
-        subject = Subject(host, upcall.requestor, query.qualifiers)
+        subject = Subject(host, upcall.requestor, query.qualifiers, getattr(upcall, "server", ""))
         for key in query.keys:
             answer = KEYS.get(key)
             value = answer(subject) if answer is not None else None

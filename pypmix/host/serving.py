@@ -22,6 +22,7 @@ from pypmix.host.tools import remove_departed
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
+from pypmix.standard.statuses import DEBUGGER_RELEASE, READY_FOR_DEBUG
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
@@ -44,6 +45,9 @@ GROUP = "GroupUpcall"
 QUERY = "QueryInfo"
 NOTIFY = "NotifyEvent"
 """The classes of operations that are loaded only if one of them arrives."""
+
+DEBUG_EVENTS = (READY_FOR_DEBUG, DEBUGGER_RELEASE)
+"""The events about ranks that stop for a debugger."""
 
 INLINE = frozenset((GROUP, NOTIFY))
 """The operations that a single server, on the Python engine, answers on its own thread."""
@@ -87,6 +91,8 @@ class ServingManager(Manager):
             upcall.reply()
             return
         kind = type(op).__name__
+        if kind == NOTIFY and op.code in DEBUG_EVENTS and self._debug(node, upcall):  # type: ignore[attr-defined]
+            return
         crossings = self._crossings
         if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
             return
@@ -110,6 +116,17 @@ class ServingManager(Manager):
                 self.turns.add(upcall.requestor, lambda: self.answer(node, upcall))
         except RuntimeError:
             upcall.fail(LostConnection("the host has closed", operation=op.name))
+
+    def _debug(self, node: HostNode, upcall: Upcall) -> bool:
+        """Schedule the effect of an event about stopped ranks; return True if it is for no other client."""
+        from pypmix.host.debugging import take
+
+        self.turns.add(upcall.requestor, partial(take, self, upcall))
+        # The servers have passed a release on; the others get what a daemon's clients raised from that daemon.
+        if upcall.op.code == DEBUGGER_RELEASE and node.here:  # type: ignore[attr-defined]
+            return False
+        upcall.reply()
+        return True
 
     def note(self, node: HostNode, op: Op[Any]) -> None:
         """Record an upcall about the life of a client, on the engine's thread, before the client is answered."""

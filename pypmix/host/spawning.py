@@ -14,7 +14,10 @@ from pypmix.host.placing import NodeRequest, Target
 from pypmix.host.tools import Orphanage
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.keys import DEBUGGER_DAEMONS
 from pypmix.standard.ops import Spawn
+from pypmix.standard.ops.events import is_set
+from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.topology.bitmaps import parse_list
 from pypmix.topology.shape import LEVELS
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import Application
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
-    from pypmix.standard.types import Proc
+    from pypmix.host.running import RunningJob
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 UNREADABLE: dict[type[OSError], int] = {
@@ -192,32 +195,80 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     assert isinstance(op, Spawn)
     if host.ending:
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
-    machine, application = host.machine, _application_of(host, upcall.requestor)
-    wish, apps = read(op, machine.env, machine.wdir or os.sep, host.next_folder, application)
+    first, daemons = op, None
+    if any(is_set(infos, DEBUGGER_DAEMONS) for infos in (op.directives, *[app.info for app in op.apps])):
+        from pypmix.host.debugging import divide
+
+        first, daemons = divide(op)
+    wish, apps = _read(host, upcall, first)
     if (wish.added or wish.added_files) and _grow(host, upcall, wish):
         return
-    if any(app.preload for app in apps):
-        apps = _with_files(host, apps)
-    target = _target(host, wish, upcall.requestor)
-    tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
-    notices = host.part(Notices)
-    host.part(Orphanage)
-    try:
-        parent = wish.parent or upcall.requestor
-        job = host.add(apps, terms_of(wish, tool), parent, target=target, session_wdir=wish.session_wdir)
-    except OverflowError as error:
-        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
-    except OSError as error:
-        raise _failure(error) from None
+    job = _begin(host, upcall, wish, apps)
 
     def started() -> None:
         if job.unlaunched is not None:
             upcall.fail(_failure(job.unlaunched))
-        else:
-            upcall.reply(job.nspace)
-            notices.job_started(job)
+            return
+        if daemons is not None:
+            host.answer_with(lambda _host, _upcall: start_daemons(job.nspace), upcall)
+            return
+        upcall.reply(job.nspace)
+        host.part(Notices).job_started(job)
+
+    def start_daemons(nspace: str) -> None:
+        assert daemons is not None
+        wish, apps = _read(host, upcall, daemons)
+        wish.debugged = wish.debugged or Proc(nspace, RANK_WILDCARD)
+        beside = _begin(host, upcall, wish, apps)
+
+        def all_started() -> None:
+            if beside.unlaunched is not None:
+                error = _failure(beside.unlaunched)
+                job.end(1, f"{job} was ended because its debugger daemons cannot be started: {error.detail}")
+                upcall.fail(error)
+                return
+            upcall.reply(nspace)
+            host.part(Notices).job_started(job)
+
+        beside.when_started(all_started)
 
     job.when_started(started)
+
+
+def _read(host: Manager, upcall: Upcall, op: Spawn) -> tuple[Wish, tuple[Application, ...]]:
+    """Return the wish of a spawn and its applications, whose files exist."""
+    machine, application = host.machine, _application_of(host, upcall.requestor)
+    wish, apps = read(op, machine.env, machine.wdir or os.sep, host.next_folder, application)
+    return wish, _with_files(host, apps) if any(app.preload for app in apps) else apps
+
+
+def _begin(host: Manager, upcall: Upcall, wish: Wish, apps: tuple[Application, ...]) -> RunningJob:
+    """Start the job of a wish, or debugger daemons beside the ranks that they are for."""
+    tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
+    terms = terms_of(wish, tool)
+    if wish.daemons:
+        from pypmix.host.debugging import place_daemons
+
+        apps, target = place_daemons(host, wish, apps)
+        # The run does not fail with a debugger.
+        terms = terms.replace(target=wish.debugged, counted=False, separate=True, stops=())
+    else:
+        target = _target(host, wish, upcall.requestor)
+    # They act on ends of ranks.
+    host.part(Notices)
+    host.part(Orphanage)
+    try:
+        parent = wish.parent or upcall.requestor
+        job = host.add(apps, terms, parent, target=target, session_wdir=wish.session_wdir)
+    except OverflowError as error:
+        raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
+    except OSError as error:
+        raise _failure(error) from None
+    if terms.stops or terms.target is not None:
+        from pypmix.host.debugging import Debugging
+
+        host.part(Debugging).watch(job)
+    return job
 
 
 def _grow(host: Manager, upcall: Upcall, wish: Wish) -> bool:

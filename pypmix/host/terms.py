@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pypmix.standard.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.standard.types import Proc
+
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL, without `--grace`."""
 
@@ -34,6 +38,9 @@ class Terms(Record):
         silent: No event is sent of the job's end if it is a success.
         maps: The nodes of the job with their ranks are shown when it starts.
         bindings: The CPUs that each rank is bound to are shown when it starts.
+        stops: The places where ranks stop for a debugger; see `JobLayout`.
+        target: The proc or the job that it examines, for debugger daemons.
+        debugger: A rank and the command of its debugger; see `JobLayout`.
     """
 
     tagged: bool = False
@@ -58,3 +65,6 @@ class Terms(Record):
     silent: bool = False
     maps: bool = False
     bindings: bool = False
+    stops: tuple[tuple[str, str], ...] = ()
+    target: Proc | None = None
+    debugger: tuple[str, ...] = ()

@@ -119,7 +119,7 @@ EQUIVALENTS = (
     ),
     Equivalent(
         f"{ENGINE}python/client.py",
-        "Client._to_stop",
+        "Client.is_to_stop",
         "return False",
         "return None",
         "it is only asked whether it is true",

@@ -30,13 +30,31 @@ def test_an_application_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize("attribute", [attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP])
-def test_procs_that_should_stop_for_a_debugger_are_not_started(attribute: Attr[object]) -> None:
-    for value in (True, Value(DataType.PROC_RANK, 0), [Proc("job", 0)]):
-        with pytest.raises(NotSupported, match=f"PMIX_{attribute.name} is not offered"):
-            asked(attribute(value))
-        with pytest.raises(NotSupported, match=f"PMIX_{attribute.name} is not offered"):
-            asked(app=App("prog", info=(attribute(value),)))
-    asked(attribute(False))
+def test_procs_stop_for_a_debugger_where_it_asks_for_it(attribute: Attr[object]) -> None:
+    key = attribute.key
+    three = App("prog", maxprocs=3)
+    for value, ranks in (
+        (True, ""),
+        (Value(DataType.PROC_RANK, Rank.WILDCARD), ""),
+        (Value(DataType.PROC_RANK, 1), "1"),
+        ([Proc("job", 2), Proc("job", 0)], "0,2"),
+        ([Proc("job", Rank.WILDCARD)], ""),
+    ):
+        assert asked(attribute(value), app=three)[0].stops == ((key, ranks),)
+    for value in (False, Value(DataType.PROC_RANK, Rank.UNDEF)):
+        assert asked(attribute(value), app=three)[0].stops == ()
+    # Of several applications, one stops.
+    stopping = App("prog", maxprocs=2, info=(attribute(True),))
+    assert asked(app=three, more=(stopping,))[0].stops == ((key, "3,4"),)
+    assert asked(attribute(True), app=three, more=(stopping,))[0].stops == ((key, ""),)
+
+
+def test_debugger_daemons_are_one_application_for_procs_that_run() -> None:
+    target = attrs.DEBUG_TARGET(Proc("job", Rank.WILDCARD))
+    wish, _ = read(Spawn((App("d"),), (attrs.DEBUGGER_DAEMONS(True), target)), ENV, "/base", "/job")
+    assert (wish.daemons, wish.debugged) == (True, Proc("job", Rank.WILDCARD))
+    with pytest.raises(PMIxError, match="is 1 at least"):
+        asked(attrs.DEBUG_DAEMONS_PER_NODE(0))
 
 
 @pytest.mark.parametrize(
@@ -156,9 +174,8 @@ def test_what_is_required_and_not_offered_is_refused_by_its_name() -> None:
 
 
 def test_every_directive_that_is_offered_may_be_required() -> None:
-    values: dict[Any, Any] = {1: True, 3: "1", 6: 1, 14: 1, 22: Proc("n", 0), 46: Envar("A", "1")}
-    never = {attrs.DO_NOT_LAUNCH, attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP}
-    for key in {*READERS, *MET} - {each.key for each in never}:
+    values: dict[Any, Any] = {1: True, 3: "1", 6: 1, 13: 1, 14: 1, 22: Proc("n", 0), 46: Envar("A", "1")}
+    for key in {*READERS, *MET} - {attrs.DO_NOT_LAUNCH.key}:
         attribute = attrs.by_key(key)
         assert attribute is not None, key
         asked(Info(key, Value(attribute.types[0], values[attribute.types[0]]), 1))

@@ -1180,18 +1180,11 @@ class Client:
             self.fail(call, RemoteProtocolError(detail, hint="set PMIX_MCA_gds=hash for the server"))
         else:
             self.learn([job])
-            if self._may_stop and self._to_stop():
-                error = NotSupported(
-                    "the launcher wants this process to stop in PMIx_Init for a debugger, which this engine cannot",
-                    hint="set PYPMIX_ENGINE=native, or start the job without stopping it",
-                )
-                self.fail(call, error)
-            else:
-                self.end(call)
+            self.end(call)
 
-    def _to_stop(self) -> bool:
-        """Whether the launcher wants this process to stop in PMIx_Init for a debugger."""
-        for proc in (self.proc, *self._whole_job):
+    def is_to_stop(self) -> bool:
+        """Return True if the launcher wants this process to stop in PMIx_Init for a debugger."""
+        for proc in (self.proc, *self._whole_job) if self._may_stop else ():
             value = self.store.find(proc, keys.DEBUG_STOP_IN_INIT, PLAIN)
             if value is not None:
                 kind, data = value

@@ -209,7 +209,12 @@ def open_client(
             store.keep(keys.SERVER_NSPACE, Value.unchecked(codes.STRING, nspace))
             store.keep(keys.SERVER_RANK, Value.unchecked(codes.PROC_RANK, int(rank)))
             store.keep(keys.SERVER_URI, Value.unchecked(codes.STRING, f"{name};{address}"))
-            return Session(machine, connection)
+            session = Session(machine, connection)
+            if machine.is_to_stop():
+                from pypmix.engine.python.stopping import wait_for_release
+
+                wait_for_release(session)
+            return session
         connection.close()
         if not tries or not machine.misdirected:
             raise error
