@@ -223,7 +223,7 @@ def nothing_waits(play: Play) -> None:
         assert not busy, f"{process.proc} is not through with {busy}"
         if "standing" in parts:
             joining = parts.get("joining")
-            expected = [name for name in parts["standing"]._expected if joining is None or not joining.knows(name)]
+            expected = [name for name in parts["standing"]._expected if joining is None or not joining.is_invited(name)]
             assert not expected, f"{process.proc} still expects {expected}"
     for node in play.world.nodes:
         if node.alive:

@@ -45,7 +45,7 @@ def lose(world: World, rank: int) -> None:
     """The session of a process ends while it lives, and then the process."""
     process = world[rank]
     if not process.dead:
-        process.agent.lost(None)
+        process.agent.handle_disconnect(None)
     world.kill(rank)
 
 
@@ -269,12 +269,12 @@ def groups() -> None:
         return world
 
     for leader in (0, None):
-        stands(leader)[2].agent.standing.gone(NAME)
+        stands(leader)[2].agent.standing.dissolve(NAME)
     world = stands(0)
     world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: 0, never=True)
     world.kill(0)
     world.run(0.15)
-    world[2].agent.standing.gone(NAME)
+    world[2].agent.standing.dissolve(NAME)
     # A member that has declared itself says so late.
     arrives(stands(None), 1, 2, talk.say("standing leads", NAME, (P[2],)))
     # The registrar tells one that it has taken in of choices, of which that one hears nothing else.

@@ -192,15 +192,15 @@ def test_what_cannot_be() -> None:
 def test_the_end_of_the_session_ends_both() -> None:
     team, lost = Team(), LostConnection("gone")
     admitted, entered = team.admit(0, 6), team.enter(7)
-    team[0].agent.lost(lost)
-    team[7].agent.lost(lost)
+    team[0].agent.handle_disconnect(lost)
+    team[7].agent.handle_disconnect(lost)
     assert (admitted.error, entered.error) == (lost, lost)
 
 
 def test_a_group_that_goes_takes_nobody_in() -> None:
     team = Team()
     admitted = team.admit(0, 6)
-    team.after(1, lambda: team[0].agent.standing.gone(G))
+    team.after(1, lambda: team[0].agent.standing.dissolve(G))
     team.run()
     assert isinstance(admitted.error, NotFound)
 

@@ -387,7 +387,7 @@ def test_nobody_is_left_waiting_when_the_session_ends() -> None:
     port = Port()
     construct = port.start(GroupConstruct("g", (A, B), (attrs.TIMEOUT(5),)))
     other = port.start(GroupConstruct("h", (A, B)))
-    port.agent.lost(None)
+    port.agent.handle_disconnect(None)
     failed(construct, PMIxError)
     failed(other, PMIxError)
     assert not port.timers

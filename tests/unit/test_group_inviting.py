@@ -581,7 +581,7 @@ def test_the_end_of_the_session_ends_all() -> None:
     world.run()
     gone = RuntimeError("gone")
     for rank in (0, 1):
-        world[rank].agent.lost(gone)
+        world[rank].agent.handle_disconnect(gone)
     assert invite.error is joins[0].error is gone
 
 

@@ -376,7 +376,7 @@ def test_a_group_may_go_while_somebody_asks(make: Make, millis: int) -> None:
     def destruct() -> None:
         team.world.known = ()
         for rank in range(4):
-            team.world[rank].agent.standing.gone(G)
+            team.world[rank].agent.standing.dissolve(G)
 
     ticket = team.ask(6)
     team.at(millis / 1000, destruct)
@@ -575,7 +575,7 @@ def test_the_end_of_the_session_ends_requests(make: Make) -> None:
     team.decides[0] = never
     ticket = team.ask(5)
     lost = LostConnection("gone")
-    team.at(1, lambda: team.world[5].agent.lost(lost))
+    team.at(1, lambda: team.world[5].agent.handle_disconnect(lost))
     team.run()
     assert ticket.error is lost
 

@@ -237,7 +237,7 @@ def test_the_failure_of_a_leader_is_told_once_by_whom_it_may(server_first: bool,
 def test_a_leader_tells_those_whom_the_server_has_not_told() -> None:
     team = Team()
     late = team.world[3].agent.standing
-    late.gone(G)
+    late.dissolve(G)
     late.expected(G)
     team.form(0)
     team.world[0].agent.standing.led(G, P[0], 1)
@@ -379,7 +379,7 @@ def test_what_is_remembered_has_a_bound() -> None:
     late.expected(G)
     for rank in range(standing.MAX_KEPT + 10):
         team.arrives(4, statuses.GROUP_LEFT, Proc("others", rank))
-        late.ended(Proc("others", rank))
+        late.record_end(Proc("others", rank))
     assert len(late._expected[G].kept) == standing.MAX_KEPT
     assert len(late._ended) == standing.MAX_ENDED
     membership = Membership(P, {})
@@ -481,8 +481,8 @@ def test_a_member_on_another_library_tells_who_is_in_the_group() -> None:
 
 def test_a_group_that_is_destructed_ends_its_watches() -> None:
     team = Team()
-    team.world[0].agent.standing.gone(G)
-    team.world[0].agent.standing.gone(G)
+    team.world[0].agent.standing.dissolve(G)
+    team.world[0].agent.standing.dissolve(G)
     team.world.run()
     assert team.kinds(0) == [(DESTRUCTED, ())]
     assert team.ends[0] == [None]
@@ -493,7 +493,7 @@ def test_a_group_that_is_destructed_ends_its_watches() -> None:
 def test_the_end_of_the_session_ends_the_watches_with_its_error() -> None:
     team = Team()
     lost = PMIxError("gone")
-    team.world[0].agent.lost(lost)
+    team.world[0].agent.handle_disconnect(lost)
     team.world.run()
     assert team.ends[0] == [lost]
     assert team.world[0].agent.standing.idle
@@ -575,7 +575,7 @@ def test_a_failure_that_a_server_tells_again_after_the_destruct_is_told_once():
     failed = talk.proc(keys.EVENT_AFFECTED_PROC, P[3])
     team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
-    team.world[0].agent.standing.gone(G)
+    team.world[0].agent.standing.dissolve(G)
     team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
     assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 1

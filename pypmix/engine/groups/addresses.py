@@ -140,7 +140,7 @@ class Addresses:
         what = "connection" if proc[0] in self._connections else "group"
         raise NotFound(f"the {what} {proc[0]!r} has no rank {proc[1]}", procs=(proc,))
 
-    def _everybody(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
+    def _participants(self, procs: Iterable[Proc]) -> tuple[Proc, ...]:
         """Return the participants of a collective, in the one order in which all of its callers name them."""
         return tuple(sorted(self.expand(procs)))
 
@@ -150,7 +150,7 @@ class Addresses:
     def _together(self, op: Any) -> Any:
         if not self._names_group(op.procs):
             return op
-        procs = self._everybody(op.procs)
+        procs = self._participants(op.procs)
         if self._keeps:
             return op
         if self._stamps and len(op.procs) == 1 and op.procs[0][1] == RANK_WILDCARD:
@@ -248,13 +248,13 @@ class Addresses:
         return tuple(found)
 
 
-def check_fence(proc: Proc, procs: Iterable[Proc], knows: Callable[[str], bool]) -> None:
+def check_fence(proc: Proc, procs: Iterable[Proc], exists: Callable[[str], bool]) -> None:
     """Refuse a fence that no server can end: it names neither the caller nor a job that is known.
 
     Args:
         proc: The caller.
         procs: The procs that it names.
-        knows: Returns True if there is a job of a name, or a group of that name that the caller is in.
+        exists: Returns True if there is a job of a name, or a group of that name that the caller is in.
 
     Raises:
         NotFound: The fence names neither the caller nor a known job or group.
@@ -264,7 +264,7 @@ def check_fence(proc: Proc, procs: Iterable[Proc], knows: Callable[[str], bool])
         return
     for each in procs:
         # It may be the own job, under the name that other clusters use.
-        if not knows(each[0]) and not each[0].endswith(f":{proc[0]}"):
+        if not exists(each[0]) and not each[0].endswith(f":{proc[0]}"):
             raise NotFound(
                 f"there is no job {each[0]!r}, and the caller is in no group of this name",
                 procs=procs,

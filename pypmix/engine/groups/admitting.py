@@ -103,10 +103,10 @@ class Admitting:
         self._taking_in: tuple[str, Proc] | None = None
         self._passed_on: set[str] = set()
         """The groups of which this process, as the registrar, has forwarded the whole history."""
-        for says, listener in ((COMES, self._comes), (KNOWN, self._knows), (NEWS, self._hears_news)):
+        for says, listener in ((COMES, self._comes), (KNOWN, self._handle_known), (NEWS, self._hears_news)):
             agent.hear(says, listener)
         agent.standing.observe(self._changed)
-        agent.standing.follow(self._ended)
+        agent.standing.follow(self._handle_exit)
 
     @property
     def idle(self) -> bool:
@@ -125,8 +125,8 @@ class Admitting:
         elif key in self._admissions:
             busy = f"the caller is admitting {self._name(op.proc)} already"
             done(None, ResourceBusy(busy))
-        elif self._standing.has_ended(op.proc):
-            done(None, self._has_ended(op.proc))
+        elif self._standing.has_exited(op.proc):
+            done(None, self._exit_error(op.proc))
         else:
             admission = self._admissions[key] = _Admission(op.group, op.proc, done)
             limit = timeout_in(op.directives)
@@ -140,7 +140,7 @@ class Admitting:
         if group is not None:
             self._go_on(group)
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for admission in list(self._admissions.values()):
             self._end(admission, error or PMIxError("the session was closed while this was under way"))
@@ -227,7 +227,7 @@ class Admitting:
         admission.timers.append(self._port.later(KNOWN_WITHIN, lambda: self._welcome(group, admission)))
         self._check(group, admission)
 
-    def _knows(self, event: Notification) -> None:
+    def _handle_known(self, event: Notification) -> None:
         name = named(event)
         group, admission = self._standing.group(name), self._announced.get(name)
         about = listed(event.infos, keys.EVENT_AFFECTED_PROC), number(event.infos, LIFE)
@@ -236,7 +236,7 @@ class Admitting:
             admission.unaware.discard(event.source)
             self._check(group, admission)
 
-    def knows(self, group: Group, teller: Proc, member: Proc, life: int) -> None:
+    def confirm(self, group: Group, teller: Proc, member: Proc, life: int) -> None:
         """Confirm a new member to the member that has announced it."""
         about = proc(keys.EVENT_AFFECTED_PROC, member), size(LIFE, life), flag(keys.EVENT_DO_NOT_CACHE)
         self._say(KNOWN, group.name, (teller,), about)
@@ -268,7 +268,7 @@ class Admitting:
         if group.ft:
             infos.append(flag(keys.GROUP_FT_COLLECTIVE))
         departed = group.membership.departed
-        left = [each for each in departed if each not in group.membership and not self._standing.has_ended(each)]
+        left = [each for each in departed if each not in group.membership and not self._standing.has_exited(each)]
         if left:
             # The new member's server knows the members of the announcement, of which some may have left since.
             infos.append(procs(DEPARTED, left))
@@ -293,7 +293,7 @@ class Admitting:
         name = change.state.name
         group, admission = self._standing.group(name), self._announced.get(name)
         if group is None:
-            self._is_over(name, change.kind == DESTRUCTED)
+            self._end_all(name, change.kind == DESTRUCTED)
             return
         if admission is not None and admission.unaware and change.kind not in (JOINED, LED):
             admission.unaware.difference_update(change.procs)
@@ -301,16 +301,16 @@ class Admitting:
         if group.membership.admitted and self._is_registrar(group):
             self._pass_on(group, change)
 
-    def _is_over(self, name: str, destructed: bool) -> None:
+    def _end_all(self, name: str, destructed: bool) -> None:
         """This process has left the group, or it is destructed."""
         self._passed_on.discard(name)
         why = f"the group {name!r} no longer exists" if destructed else f"the caller has left {name!r}"
         for admission in [each for each in self._admissions.values() if each.group == name]:
             self._end(admission, NotFound(why))
 
-    def _ended(self, ended: Proc) -> None:
-        for admission in [each for each in self._admissions.values() if each.proc == ended]:
-            self._end(admission, self._has_ended(ended))
+    def _handle_exit(self, proc: Proc) -> None:
+        for admission in [each for each in self._admissions.values() if each.proc == proc]:
+            self._end(admission, self._exit_error(proc))
             self.resume(admission.group)
 
     # Forwarding
@@ -336,7 +336,7 @@ class Admitting:
             gone = group.membership.departed
         elif change.kind != LED:
             gone = change.procs
-        ended = [each for each in gone if self._standing.has_ended(each)]
+        ended = [each for each in gone if self._standing.has_exited(each)]
         left = [each for each in gone if each not in ended]
         if ended:
             infos.append(procs(ENDED, ended))
@@ -371,7 +371,7 @@ class Admitting:
     def _name(self, proc: Proc) -> str:
         return name_proc(proc, self._me.nspace)
 
-    def _has_ended(self, proc: Proc) -> NotFound:
+    def _exit_error(self, proc: Proc) -> NotFound:
         return NotFound(f"{self._name(proc)} has ended", procs=(proc,))
 
     def _say(self, says: str, name: str, to: Iterable[Proc], infos: Iterable[Info]) -> None:

@@ -140,7 +140,7 @@ class Agent:
         if statuses.GROUP_LEADER_SELECTED in codes:
             self.constructing.expects_leaders()
 
-    def taken(self, name: str, *, joins: bool = True) -> str:
+    def name_conflict(self, name: str, *, joins: bool = True) -> str:
         """Return in words why no group of this name can be formed here; an empty string if it can.
 
         Args:
@@ -174,7 +174,7 @@ class Agent:
         inviting, joining, constructing, _ = map(self._parts.get, MAKERS)
         if inviting is not None and inviting.leads(name):
             return
-        if joining is not None and joining.knows(name):
+        if joining is not None and joining.is_invited(name):
             return
         if constructing is None or not constructing.calls(name):
             self.standing.abandoned(name)
@@ -204,17 +204,17 @@ class Agent:
             self._listening = True
             self.port.watch(statuses.TALK, self.talk)
 
-    def screen(self, code: int, wanted: Callable[[Notification], bool]) -> None:
+    def screen(self, code: int, predicate: Callable[[Notification], bool]) -> None:
         """See `Handlers.screen`, which takes one function for each code: an event is news if all parts want it."""
-        self._screens.setdefault(code, []).append(wanted)
-        self.port.handlers.screen(code, self._wanted)
+        self._screens.setdefault(code, []).append(predicate)
+        self.port.handlers.screen(code, self._passes_screens)
 
     def conclude(self, code: int, conclusion: Conclusion) -> None:
         """See `Handlers.conclude`, which takes one function for each code: all parts are called."""
         self._conclusions.setdefault(code, []).append(conclusion)
         self.port.handlers.conclude(code, self._concluded)
 
-    def _wanted(self, event: Notification) -> bool:
+    def _passes_screens(self, event: Notification) -> bool:
         # Each part processes the event, whatever the others return.
         return False not in [wanted(event) for wanted in self._screens[event.code]]
 
@@ -232,7 +232,7 @@ class Agent:
         if listener is not None and event.source != self.port.proc:
             listener(event)
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended: end the operations of all parts."""
         for part in list(self._parts.values()):
-            part.lost(error)
+            part.handle_disconnect(error)

@@ -119,7 +119,7 @@ class Constructing:
         if call is not None and call.op is op:
             call.withdrawn = True
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended, and with it the requests."""
         self._pending.clear()
 
@@ -144,7 +144,7 @@ class Constructing:
         # The server keeps the time, and may be late on a busy machine.
         timer = self._port.later(limit + GRACE, expire) if limit > 0 else None
 
-        def answered(result: GroupResults | None, error: BaseException | None) -> None:
+        def finish(result: GroupResults | None, error: BaseException | None) -> None:
             if timer is not None:
                 timer.cancel()
             if expired:
@@ -154,7 +154,7 @@ class Constructing:
             else:
                 done(self.form(op, result), None)
 
-        self._port.submit(GroupConstruct(op.group, ranks_of(self._port, op.procs), reacting(op)), answered)
+        self._port.submit(GroupConstruct(op.group, ranks_of(self._port, op.procs), reacting(op)), finish)
 
     def begin(self, op: GroupConstruct) -> None:
         """Prepare a construct, whose request is sent next.
@@ -201,14 +201,14 @@ class Constructing:
         )
         if leader == self._port.proc:
             self._agent.standing.tell_leader(name)
-        return formed.replace(partial=True) if result.partial or self._lacks(op.procs, members) else formed
+        return formed.replace(partial=True) if result.partial or self._is_incomplete(op.procs, members) else formed
 
-    def _lacks(self, given: tuple[Proc, ...], members: tuple[Proc, ...]) -> bool:
+    def _is_incomplete(self, named: tuple[Proc, ...], members: tuple[Proc, ...]) -> bool:
         """Return True if named procs are missing from the members: not all libraries pass on the status of that."""
-        if not {*given}.difference(members):
+        if not {*named}.difference(members):
             return False
         try:
-            everyone = ranks_of(self._port, self._agent.addresses.expand(given))
+            everyone = ranks_of(self._port, self._agent.addresses.expand(named))
         except NotFound:
             # A group has lost a rank in the meantime.
             return True
@@ -253,11 +253,11 @@ class Constructing:
         """Carry out a `GroupDestruct`."""
         self.begin_destruct(op)
 
-        def answered(_result: object, error: BaseException | None) -> None:
+        def finish(_result: object, error: BaseException | None) -> None:
             self.end_destruct(op, SUCCESS if error is None else getattr(error, "code", ERROR))
             done(None, error)
 
-        self._port.submit(op, answered)
+        self._port.submit(op, finish)
 
     def begin_destruct(self, op: GroupDestruct) -> tuple[Proc, ...]:
         """Prepare a destruct, whose request is sent next. Return the members.
@@ -277,7 +277,7 @@ class Constructing:
         """Record the end of a destruct."""
         self._take(op)
         if status in _ENDED:
-            self._agent.standing.gone(op.group)
+            self._agent.standing.dissolve(op.group)
 
     # Events in the meantime
 
@@ -295,7 +295,7 @@ class Constructing:
             return
         if call is not None:
             call.leader = leader
-        elif self._port.handlers.is_host(event.source) and not self._agent.taken(name):
+        elif self._port.handlers.is_host(event.source) and not self._agent.name_conflict(name):
             # The server informs all named procs; some of its libraries pass on nothing of that with the answer.
             keep(self._selected, name, leader, MAX_SELECTED)
 

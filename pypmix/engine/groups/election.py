@@ -172,7 +172,7 @@ class Elections:
         self._raising = False
         for says, listener in (
             (HERE, self._reported),
-            (ASK, self._asked),
+            (ASK, self._handle_ask),
             (WAIT, self._waits),
             (OUT, self._stays_out),
             (TELL, self._tells_result),
@@ -180,10 +180,10 @@ class Elections:
         ):
             agent.hear(says, listener)
         agent.screen(statuses.GROUP_LEADER_FAILED, self._is_news_of_failure)
-        agent.conclude(statuses.GROUP_LEADER_FAILED, self._answered)
+        agent.conclude(statuses.GROUP_LEADER_FAILED, self._handle_verdict)
         agent.screen(statuses.GROUP_LEADER_SELECTED, self._is_news_of_choice)
         self._port.watch(statuses.GROUP_LEADER_SELECTED, self._selected)
-        agent.standing.follow(self._ended)
+        agent.standing.follow(self._handle_exit)
         agent.standing.listen()
 
     # Reports of the other parts
@@ -196,7 +196,7 @@ class Elections:
         *,
         term: int,
         decided: Callable[[Outcome], None],
-        told: bool = False,
+        announced: bool = False,
         wishes: bool = True,
         abortable: bool = False,
         able: Callable[[], bool] | None = None,
@@ -215,8 +215,8 @@ class Elections:
             failed: The leader that has failed.
             term: The term of the new leader: one more than the term of the failed one.
             decided: Called once, possibly before this returns, with the `Outcome`. The chosen leader may have ended in
-                the meantime: check `agent.standing.has_ended`, and begin the next term then.
-            told: Whether the server has reported the failure already; call this from the watcher of that event then.
+                the meantime: check `agent.standing.has_exited`, and begin the next term then.
+            announced: Whether the server has reported the failure; call this from the watcher of that event then.
             wishes: Whether to ask the handlers; False if this process knows that the leader has left.
             abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: True for an invitation, False for
                 a complete group.
@@ -227,7 +227,7 @@ class Elections:
         if election is None:
             election = _Election(name, term, failed)
             self._under_way[key] = election
-        has_ended = self._agent.standing.has_ended
+        has_ended = self._agent.standing.has_exited
         election.order = [
             each for each in dict.fromkeys(participants) if each not in (failed, self._me) and not has_ended(each)
         ]
@@ -237,7 +237,7 @@ class Elections:
         election.abortable = abortable
         election.able = able
         if wishes:
-            self._tell_handlers(election, told)
+            self._tell_handlers(election, announced)
         else:
             election.verdict = election.verdict or GO_ON
         if self._under_way.get(key) is not election:
@@ -256,7 +256,7 @@ class Elections:
             kept = self._early.pop(early, None)
             if kept is None:
                 continue
-            (self._asked if found(kept.infos, SAYS, str) == ASK else self._reported)(kept)
+            (self._handle_ask if found(kept.infos, SAYS, str) == ASK else self._reported)(kept)
         if self._under_way.get(key) is election:
             self._go(election)
 
@@ -294,16 +294,16 @@ class Elections:
             del self._results[result]
         self._refuse_early(lambda key: key[0] == name and not self._may_know(key))
 
-    def _refuse_early(self, over: Callable[[Key], bool]) -> None:
+    def _refuse_early(self, condition: Callable[[Key], bool]) -> None:
         """Answer to early reports of elections for which `over` is true that this process does not take part."""
-        for key, source in [early for early in self._early if over(early[0])]:
+        for key, source in [early for early in self._early if condition(early[0])]:
             del self._early[key, source]
             self._refuse(key, source)
 
     def _of(self, name: str, failed: Proc) -> list[_Election]:
         return [each for each in self._under_way.values() if (each.name, each.failed) == (name, failed)]
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for election in list(self._under_way.values()):
             self._end(election, States.LOST)
@@ -318,12 +318,12 @@ class Elections:
 
     # The handlers of this process
 
-    def _tell_handlers(self, election: _Election, told: bool) -> None:
+    def _tell_handlers(self, election: _Election, announced: bool) -> None:
         at = election.name, election.failed
         answer = self._announced.get(at)
         if answer is None:
             keep(self._announced, at, "")
-            if not told:
+            if not announced:
                 infos = text(keys.GROUP_ID, election.name), proc(keys.EVENT_AFFECTED_PROC, election.failed)
                 self._raising = True
                 try:
@@ -339,7 +339,7 @@ class Elections:
         at = _failure(event)
         return self._raising or at is None or at not in self._announced
 
-    def _answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
+    def _handle_verdict(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         at = _failure(event)
         if at is None:
             return
@@ -419,7 +419,7 @@ class Elections:
         keep(self._past, election.key, outcome)
         mine = _announcement(election.key, outcome, tuple(election.order))
 
-        def known(_result: object, error: BaseException | None) -> None:
+        def take_effect(_result: object, error: BaseException | None) -> None:
             if self._under_way.get(election.key) is election and not isinstance(error, _OVER):
                 self._port.handlers.start_chain(Notification(mine.code, self._me, mine.range, mine.infos), True)
                 self._finish(election, outcome, States.CHOOSES)
@@ -427,9 +427,9 @@ class Elections:
         others = tuple([each for each in election.order if each != self._me])
         if others:
             # If the session ends before its server has that, the others choose once more, in the same term.
-            self._port.submit(_announcement(election.key, outcome, others), known)
+            self._port.submit(_announcement(election.key, outcome, others), take_effect)
         else:
-            known(None, None)
+            take_effect(None, None)
 
     def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
         self._port.submit(_announcement(key, outcome, to), ignore)
@@ -453,7 +453,7 @@ class Elections:
     def _reported(self, event: Notification) -> None:
         key, source = _about(event), event.source
         election = self._under_way.get(key) if key is not None else None
-        if key is None or self._agent.standing.has_ended(source):
+        if key is None or self._agent.standing.has_exited(source):
             return
         if key in self._past:
             self._announce(key, self._past[key], (source,))
@@ -488,7 +488,7 @@ class Elections:
 
     def _take_in(self, election: _Election, source: Proc) -> None:
         """Add a proc that was not known to take part, or had answered that it does not."""
-        if source in election.order or self._agent.standing.has_ended(source):
+        if source in election.order or self._agent.standing.has_exited(source):
             return
         if source not in election.everybody:
             election.everybody.append(source)
@@ -502,7 +502,7 @@ class Elections:
         election.heard.pop(source, None)
         election.heard[source] = verdict if verdict in (ABORT, CLAIM, GO_ON) else ""
 
-    def _asked(self, event: Notification) -> None:
+    def _handle_ask(self, event: Notification) -> None:
         key, source = _about(event), event.source
         if key is None:
             return
@@ -510,7 +510,7 @@ class Elections:
             self._announce(key, self._past[key], (source,))
         elif key in self._under_way:
             self._take_in(self._under_way[key], source)
-            self._report(self._under_way[key], source, asked=True)
+            self._report(self._under_way[key], source, requested=True)
         elif self._is_leaderless(key, source):
             self._follow(key, event)
         elif self._may_know(key):
@@ -537,11 +537,11 @@ class Elections:
     def _may_know(self, key: Key) -> bool:
         """Return True if this process takes part, or may do so later: more events of the failed leader may arrive."""
         standing = self._agent.standing
-        gone = standing.has_ended(key[2]) or standing.has_departed(key[0], key[2])
+        gone = standing.has_exited(key[2]) or standing.has_departed(key[0], key[2])
         return self._takes_part(key) or not gone
 
     def _takes_part(self, key: Key) -> bool:
-        return key in self._under_way or self._knows(key)
+        return key in self._under_way or self._will_take_part(key)
 
     def _wait_for(self, key: Key, event: Notification) -> None:
         self._early[key, event.source] = event
@@ -556,7 +556,7 @@ class Elections:
         self._reply(OUT, key, source)
 
     def _waits(self, event: Notification) -> None:
-        election = self._meant(event)
+        election = self._find(event)
         if election is not None:
             election.spoke.add(event.source)
             if event.source == election.head and election.timer is not None:
@@ -581,11 +581,11 @@ class Elections:
             self._port.submit(say(KNOWN, key[0], (event.source,), about), ignore)
 
     def _knows_result(self, event: Notification) -> None:
-        election, infos = self._meant(event), _unpacked(event.infos)
+        election, infos = self._find(event), _unpacked(event.infos)
         if election is not None and infos is not None:
             self._learn(election, infos)
 
-    def _meant(self, event: Notification) -> _Election | None:
+    def _find(self, event: Notification) -> _Election | None:
         key = _about(event)
         return None if key is None else self._under_way.get(key)
 
@@ -599,11 +599,11 @@ class Elections:
             others = [each for each in election.order if each != self._me]
             if others:
                 self._say(KNOWN, election, others, (_packed(infos),))
-        self._agent.part("joining", "Joining").learned(election.name, election.failed, infos)
+        self._agent.part("joining", "Joining").apply_result(election.name, election.failed, infos)
         if key in self._under_way:
             self._check(self._under_way[key])
 
-    def _ended(self, proc: Proc) -> None:
+    def _handle_exit(self, proc: Proc) -> None:
         for election in list(self._under_way.values()):
             if self._under_way.get(election.key) is election:
                 self._without(election, proc)
@@ -646,7 +646,7 @@ class Elections:
             if self._is_leaderless(key, event.source):
                 keep(self._past, key, outcome)
                 self._agent.standing.led(key[0], outcome.leader, key[1])
-            elif self._knows(key):
+            elif self._will_take_part(key):
                 keep(self._past, key, outcome)
             return
         if election.coordinates:
@@ -658,7 +658,7 @@ class Elections:
 
     # Small things
 
-    def _knows(self, key: Key) -> bool:
+    def _will_take_part(self, key: Key) -> bool:
         """Return True if this process will take part as soon as it knows that a leader has failed."""
         name, term, failed = key
         for election in self._under_way.values():
@@ -670,8 +670,8 @@ class Elections:
             return True
         return bool(self._agent.part("joining", "Joining").follows(name, failed))
 
-    def _report(self, election: _Election, to: Proc, *, asked: bool = False) -> None:
-        infos = [flag(ASKED)] if asked else []
+    def _report(self, election: _Election, to: Proc, *, requested: bool = False) -> None:
+        infos = [flag(ASKED)] if requested else []
         if election.verdict:
             infos.append(text(VERDICT, election.verdict))
         if election.result in self._results:

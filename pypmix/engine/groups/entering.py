@@ -101,7 +101,7 @@ class Entering:
     def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
         """Carry out a `GroupEnter`."""
         name = op.group
-        taken = self._agent.taken(name)
+        taken = self._agent.name_conflict(name)
         if not taken and self._agent.standing.expects(name):
             taken = f"the caller takes part in making a group {name!r}"
         if taken:
@@ -115,7 +115,7 @@ class Entering:
             entry.limit = self._port.later(limit, lambda: self._expire(name, limit))
         for each in [each for group, each in self._offers if group == name]:
             del self._offers[name, each]
-            self._come(entry, each)
+            self._accept_offer(entry, each)
 
     def give_up(self, name: str) -> bool:
         """Stop waiting. Return False if this process does not wait for a group of this name."""
@@ -124,7 +124,7 @@ class Entering:
             return True
         return False
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for name in list(self._entries):
             self._end(name, None, error or PMIxError("the session was closed while this was under way"))
@@ -135,9 +135,9 @@ class Entering:
         if entry is None:
             keep(self._offers, (name, event.source), None)
         else:
-            self._come(entry, event.source)
+            self._accept_offer(entry, event.source)
 
-    def _come(self, entry: _Entry, member: Proc) -> None:
+    def _accept_offer(self, entry: _Entry, member: Proc) -> None:
         if entry.op.by(member):
             infos = size(LIFE, entry.life), *said_in(entry.op.directives)
             self._port.submit(say(COMES, entry.op.group, (member,), infos), ignore)

@@ -150,7 +150,7 @@ class Invitation:
         self.reminder: Timer | None = None
 
     @property
-    def ended(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether it is complete, or given up."""
         return self.state != States.UNDER_WAY
 
@@ -181,7 +181,7 @@ class Inviting:
         port = agent.port
         for says, listener in (
             (MEMBERS_KNOWN, self._knows_members),
-            (UNANSWERED, self._has_not_answered),
+            (UNANSWERED, self._note_unanswered),
             (GIVES_UP, self._gives_up),
         ):
             agent.hear(says, listener)
@@ -193,7 +193,7 @@ class Inviting:
             port.watch(code, watcher)
         for code in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED, statuses.GROUP_INVITE_FAILED):
             agent.conclude(code, self._concluded)
-        agent.standing.follow(self._ended)
+        agent.standing.follow(self._handle_exit)
 
     def leads(self, name: str) -> bool:
         """Return True if this process leads an invitation to a group of this name."""
@@ -204,7 +204,7 @@ class Inviting:
         """Whether no invitation is open."""
         return not self._under_way and not self._early
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for invitation in list(self._under_way.values()):
             self._end(invitation, States.LOST)
@@ -221,7 +221,7 @@ class Inviting:
         invited = self._concrete(op.procs)
         if not invited:
             raise PMIxError("no proc is invited", status=statuses.ERR_BAD_PARAM)
-        taken = self._agent.taken(name)
+        taken = self._agent.name_conflict(name)
         if taken:
             raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=invited)
         self._count += 1
@@ -302,7 +302,7 @@ class Inviting:
             version: The version of the membership that this process knows.
             done: Called with the outcome.
         """
-        has_ended = self._agent.standing.has_ended
+        has_ended = self._agent.standing.has_exited
         order = [each for each in dict.fromkeys(members) if each == self._me or not has_ended(each)]
         if self._me not in order:
             order.append(self._me)
@@ -321,7 +321,7 @@ class Inviting:
             early = self._early.pop(key, None)
             if early is not None:
                 self._take(invitation, early)
-        if invitation.ended:
+        if invitation.is_finished:
             return
         invitation.timers.append(self._port.later(GRACE, lambda: self._invite_again(invitation)))
         self._advance(invitation)
@@ -336,13 +336,13 @@ class Inviting:
 
     def _take(self, invitation: Invitation, early: Notification) -> None:
         """Apply an answer that arrived before this process knew that it leads."""
-        if invitation.ended:
+        if invitation.is_finished:
             return
         says = found(early.infos, SAYS, str)
         if says == GIVES_UP:
             self._gives_up(early)
         elif says == UNANSWERED:
-            self._has_not_answered(early)
+            self._note_unanswered(early)
         else:
             self._note_acceptance(invitation, early)
 
@@ -358,9 +358,9 @@ class Inviting:
         invitation.order = list(dict.fromkeys(invitation.order + added))
         for each in added:
             invitation.step(each, Answer.IS_INVITED)
-        self._send_invited(invitation, [each for each in added if not self._agent.standing.has_ended(each)])
+        self._send_invited(invitation, [each for each in added if not self._agent.standing.has_exited(each)])
         for each in added:
-            if not invitation.ended and self._agent.standing.has_ended(each):
+            if not invitation.is_finished and self._agent.standing.has_exited(each):
                 self._failed(invitation, each, "it has ended")
 
     def _change(self, invitation: Invitation, added: Iterable[Proc]) -> None:
@@ -376,7 +376,7 @@ class Inviting:
         self._add(invitation, added)
 
     def _tell_members(self, invitation: Invitation, to: list[Proc]) -> None:
-        to = [each for each in to if not self._agent.standing.has_ended(each)]
+        to = [each for each in to if not self._agent.standing.has_exited(each)]
         states = invitation.invitees
         invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
         if to:
@@ -390,7 +390,7 @@ class Inviting:
 
     def _remind(self, invitation: Invitation, wait: float) -> None:
         """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
-        has_ended = self._agent.standing.has_ended
+        has_ended = self._agent.standing.has_exited
         silent = [each for each, state in invitation.invitees.items() if state == PENDING and not has_ended(each)]
         silent = [each for each in silent if each not in invitation.ours]
         invitation.reminder = None
@@ -423,13 +423,13 @@ class Inviting:
         invitation.unsure.discard(proc)
         invitation.judged -= {each for each in invitation.judged if each[1] == proc}
         invitation.missing = True
-        if state != DECLINED and not self._agent.standing.has_ended(proc):
+        if state != DECLINED and not self._agent.standing.has_exited(proc):
             self._send_abort(invitation, (proc,), "the leader goes on without it")
 
     # Answers of the invited procs
 
     def _accepted(self, event: Notification) -> None:
-        invitation = self._meant(event) or self._learned(event)
+        invitation = self._find(event) or self._find_later(event)
         if invitation is None:
             self._refuse(event)
             return
@@ -440,7 +440,7 @@ class Inviting:
     def _note_acceptance(self, invitation: Invitation, event: Notification) -> bool:
         source, infos = event.source, event.infos
         version = found(infos, VERSION, int)
-        if invitation.invitees.get(source) not in (PENDING, FAILED) or self._agent.standing.has_ended(source):
+        if invitation.invitees.get(source) not in (PENDING, FAILED) or self._agent.standing.has_exited(source):
             return False
         invitation.step(source, Answer.ACCEPTS)
         invitation.contributions[source] = contributed(source, infos)
@@ -457,7 +457,7 @@ class Inviting:
             self._tell_members(invitation, [source])
         elif version > invitation.version and self._me in members:
             # The previous leader has informed others of a change, and failed before it could inform this process.
-            ended = self._agent.standing.has_ended
+            ended = self._agent.standing.has_exited
             invitation.version = version
             invitation.order = [each for each in dict.fromkeys(members) if each == self._me or not ended(each)]
             known = list(invitation.invitees)
@@ -480,7 +480,7 @@ class Inviting:
             self._port.submit(say(GONE, name, (event.source,), (text(INVITATION, token),)), ignore)
 
     def _declined(self, event: Notification) -> None:
-        invitation = self._meant(event)
+        invitation = self._find(event)
         if invitation is None or invitation.invitees.get(event.source) not in (PENDING, FAILED, ACCEPTED):
             return
         source = event.source
@@ -507,7 +507,7 @@ class Inviting:
         if invitation.answers is not None:
             self._port.tell(invitation.answers, answer)
 
-    def _ended(self, proc: Proc) -> None:
+    def _handle_exit(self, proc: Proc) -> None:
         for key in [key for key in self._early if key[1] == proc]:
             del self._early[key]
         for invitation in list(self._under_way.values()):
@@ -517,7 +517,7 @@ class Inviting:
 
     def _out_of_time(self, invitation: Invitation, seconds: float) -> None:
         for each in [each for each, state in invitation.invitees.items() if state == PENDING]:
-            if not invitation.ended:
+            if not invitation.is_finished:
                 self._failed(invitation, each, f"it has not answered within {seconds:g} s")
         self._advance(invitation)
 
@@ -560,7 +560,7 @@ class Inviting:
         """Return the name of a proc as all invited procs read it: members of other jobs have a rank 1, too."""
         return name_proc(proc, common_job((self._me, *invitation.invitees)))
 
-    def _meant(self, event: Notification) -> Invitation | None:
+    def _find(self, event: Notification) -> Invitation | None:
         """Return the invitation that an answer is about, which libpmix does not name."""
         name = found(event.infos, keys.GROUP_ID, str)
         if name is None:
@@ -574,7 +574,7 @@ class Inviting:
             return None
         return found_here
 
-    def _learned(self, event: Notification) -> Invitation | None:
+    def _find_later(self, event: Notification) -> Invitation | None:
         """Find the invitation for an acceptance by a proc that only the previous leader invited."""
         invitation = self._under_way.get(named(event))
         version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, keys.GROUP_MEMBERSHIP)
@@ -586,27 +586,27 @@ class Inviting:
 
     # Messages of the others' libraries
 
-    def _spoken(self, event: Notification) -> Invitation | None:
+    def _find_spoken(self, event: Notification) -> Invitation | None:
         invitation = self._under_way.get(named(event))
         if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
             return None
         return invitation if event.source in invitation.invitees else None
 
     def _knows_members(self, event: Notification) -> None:
-        invitation = self._spoken(event)
+        invitation = self._find_spoken(event)
         if invitation is not None and found(event.infos, VERSION, int) == invitation.version:
             invitation.unsure.discard(event.source)
             self._advance(invitation)
 
-    def _has_not_answered(self, event: Notification) -> None:
-        invitation = self._spoken(event)
+    def _note_unanswered(self, event: Notification) -> None:
+        invitation = self._find_spoken(event)
         if invitation is None:
             self._refuse(event)
         else:
             invitation.ours.add(event.source)
 
     def _gives_up(self, event: Notification) -> None:
-        invitation = self._spoken(event)
+        invitation = self._find_spoken(event)
         if invitation is None:
             self._refuse(event)
         else:
@@ -618,7 +618,7 @@ class Inviting:
         if invitation is None:
             return
         if event.source == self._me:
-            self._abort(invitation, "the leader has given it up", told=event)
+            self._abort(invitation, "the leader has given it up", event=event)
         elif event.source in invitation.invitees:
             self._abort(invitation, f"{self._name(invitation, event.source)} has given it up")
 
@@ -634,30 +634,30 @@ class Inviting:
         if self._port.support.numbers_jobs:
             ways.reverse()
 
-        def answered(context: int | None) -> None:
+        def take(context: int | None) -> None:
             if context is None and ways:
-                ways.pop(0)(invitation, answered)
+                ways.pop(0)(invitation, take)
             else:
                 self._has_context(invitation, context)
 
-        answered(None)
+        take(None)
 
-    def _control_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
+    def _control_for_context(self, invitation: Invitation, finish: Callable[[int | None], None]) -> None:
         def done(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
-            answered(None if error is not None or infos is None else found(infos, keys.GROUP_CONTEXT_ID, int))
+            finish(None if error is not None or infos is None else found(infos, keys.GROUP_CONTEXT_ID, int))
 
         self._port.submit(
             JobControl((), (flag(keys.GROUP_ASSIGN_CONTEXT_ID), text(keys.GROUP_ID, invitation.name))), done
         )
 
-    def _construct_for_context(self, invitation: Invitation, answered: Callable[[int | None], None]) -> None:
+    def _construct_for_context(self, invitation: Invitation, finish: Callable[[int | None], None]) -> None:
         """Take the context id of a group of this process alone: older launchers assign none in another way."""
         name = f"pypmix:{invitation.token}:{invitation.term}"
 
         def done(results: GroupResults | None, error: BaseException | None) -> None:
             if error is None:
                 self._port.submit(GroupDestruct(name), ignore)
-            answered(None if results is None else results.context_id)
+            finish(None if results is None else results.context_id)
 
         self._port.submit(GroupConstruct(name, (self._me,), (flag(keys.GROUP_ASSIGN_CONTEXT_ID),)), done)
 
@@ -676,7 +676,7 @@ class Inviting:
 
     def _advance(self, invitation: Invitation) -> None:
         """Complete the group if nothing is left to wait for."""
-        if invitation.ended or invitation.judged or invitation.unsure or invitation.waits_for_context:
+        if invitation.is_finished or invitation.judged or invitation.unsure or invitation.waits_for_context:
             return
         if PENDING in invitation.invitees.values() or (invitation.answers and not invitation.complete):
             return
@@ -697,7 +697,7 @@ class Inviting:
         if invitation.context is not None:
             infos.append(size(keys.GROUP_CONTEXT_ID, invitation.context))
         infos += shared
-        ended = self._agent.standing.has_ended
+        ended = self._agent.standing.has_exited
         without = tuple([each for each, state in states.items() if state == FAILED and not ended(each)])
         if without:
             self._send_abort(invitation, without, "the group was made without it")
@@ -717,7 +717,7 @@ class Inviting:
             if invitation.done is None:
                 return
             if error is not None:
-                self._agent.standing.gone(name)
+                self._agent.standing.dissolve(name)
                 invitation.done(None, error)
             else:
                 invitation.done(results, None)
@@ -725,7 +725,11 @@ class Inviting:
         self._port.submit(event(statuses.GROUP_CONSTRUCT_COMPLETE, name, members, infos), sent)
 
     def _abort(
-        self, invitation: Invitation, why: str, cause: BaseException | None = None, told: Notification | None = None
+        self,
+        invitation: Invitation,
+        why: str,
+        cause: BaseException | None = None,
+        event: Notification | None = None,
     ) -> None:
         """Give an invitation up, for all.
 
@@ -733,14 +737,14 @@ class Inviting:
             invitation: The invitation.
             why: The reason, in words.
             cause: The error for the caller.
-            told: The event of this process that has informed some procs already.
+            event: The event of this process that has informed some procs already.
         """
-        if invitation.ended:
+        if invitation.is_finished:
             return
         self._end(invitation, States.GIVES_UP)
-        ended = self._agent.standing.has_ended
+        ended = self._agent.standing.has_exited
         to = [each for each in (self._me, *invitation.invitees) if not ended(each)]
-        self._send_abort(invitation, [each for each in to if told is None or not self._has_reached(told, each)], why)
+        self._send_abort(invitation, [each for each in to if event is None or not self._has_reached(event, each)], why)
         self._agent.abandoned(invitation.name)
         if cause is None:
             states = invitation.invitees

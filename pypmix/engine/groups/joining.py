@@ -135,11 +135,11 @@ class Joining:
         self._open: dict[Key, _Invited] = {}
         self._past: dict[Key, _Past] = {}
         agent.hear(MEMBERS, self._members_changed)
-        agent.hear(GONE, self._is_gone)
+        agent.hear(GONE, self._handle_withdrawal)
         agent.hear(REMINDS, self._is_reminded)
         agent.conclude(statuses.GROUP_LEADER_FAILED, self._failure_answered)
         agent.screen(statuses.GROUP_INVITED, self._is_news)
-        agent.standing.follow(self._ended)
+        agent.standing.follow(self._handle_exit)
         # Outcomes first: an invitation may have one already when it arrives.
         for code, watcher in (
             (statuses.GROUP_CONSTRUCT_COMPLETE, self._completed),
@@ -150,7 +150,7 @@ class Joining:
 
     # Questions of the other parts
 
-    def knows(self, name: str) -> bool:
+    def is_invited(self, name: str) -> bool:
         """Return True if this process is invited to a group of this name."""
         return any(key[0] == name for key in self._open)
 
@@ -166,7 +166,7 @@ class Joining:
         """Return True if this process is known to be invited to a group of this name by this leader."""
         return any(record.name == name and leader in (record.leader, record.origin) for record in self._open.values())
 
-    def learned(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
+    def apply_result(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
         """A leader that has failed has reported to some process that the group is complete."""
         for record in [each for each in self._open.values() if each.name == name and each.failed]:
             if record.leader != failed:
@@ -181,7 +181,7 @@ class Joining:
         """Whether no invitation is open."""
         return not self._open
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for record in list(self._open.values()):
             if not record.leads:
@@ -215,7 +215,7 @@ class Joining:
         if not op.accept:
             self._decline(record, op.reason, done)
             return
-        taken = "" if record.leads else self._agent.taken(op.group)
+        taken = "" if record.leads else self._agent.name_conflict(op.group)
         if taken:
             self._decline(record, f"{self._me} is in another group of this name, or about to", None)
             raise PMIxError(taken, status=statuses.ERR_EXISTS, hint="the invitation was declined")
@@ -264,7 +264,7 @@ class Joining:
             record.timer = self._port.later(seconds, lambda: self._out_of_time(record, seconds))
         if record.leads or record.failed:
             return
-        if self._agent.standing.has_ended(record.leader):
+        if self._agent.standing.has_exited(record.leader):
             self._leader_failed(record)
         else:
             self._send_acceptance(record)
@@ -383,7 +383,7 @@ class Joining:
         record.members = tuple(dict.fromkeys(members))
         record.directives = tuple([info for info in event.infos if info.key not in ROUTING])
         self._take_in(record)
-        if self._agent.standing.has_ended(record.leader):
+        if self._agent.standing.has_exited(record.leader):
             self._leader_failed(record)
 
     def _is_reminded(self, event: Notification) -> None:
@@ -417,7 +417,7 @@ class Joining:
                 record.version = version
                 self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), ignore)
 
-    def _is_gone(self, event: Notification) -> None:
+    def _handle_withdrawal(self, event: Notification) -> None:
         for record in list(self._open.values()):
             if record.name == found(event.infos, keys.GROUP_ID, str) and record.leader == event.source:
                 self._end_with(
@@ -451,7 +451,7 @@ class Joining:
         """Leave a group that a leader has completed although this process has ended its invitation."""
         if self._me in members:
             others = [each for each in members if each != self._me]
-            self._port.submit(_left(name, others, self._me), ignore)
+            self._port.submit(_departure_event(name, others, self._me), ignore)
 
     def _aborted(self, event: Notification) -> None:
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
@@ -464,7 +464,7 @@ class Joining:
         for record in meant:
             if not record.leads:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
-        if name is not None and token and event.source != self._me and not self._knows(token):
+        if name is not None and token and event.source != self._me and not self._has_seen(token):
             # The invitation itself arrives later if a server has kept it for a handler; that group cannot be joined.
             record = _Invited(name, event.source)
             record.token = token
@@ -472,7 +472,7 @@ class Joining:
             self._take_in(record)
             self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
-    def _knows(self, token: str) -> bool:
+    def _has_seen(self, token: str) -> bool:
         """Return True if this process has, or has had, this invitation."""
         return any(record.token == token for record in self._open.values()) or any(
             past.token == token for past in self._past.values()
@@ -480,7 +480,7 @@ class Joining:
 
     # A leader that fails
 
-    def _ended(self, proc: Proc) -> None:
+    def _handle_exit(self, proc: Proc) -> None:
         for record in list(self._open.values()):
             if record.leader == proc and not record.failed and not record.leads:
                 self._leader_failed(record)
@@ -514,7 +514,7 @@ class Joining:
         others = [each for each in self._open.values() if each.name == record.name and each is not record]
         if any(each.joins or each.leads for each in others):
             return False
-        return not self._agent.taken(record.name, joins=False)
+        return not self._agent.name_conflict(record.name, joins=False)
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Apply the answer of a handler that gives up, even if there is a new leader already."""
@@ -552,7 +552,7 @@ class Joining:
                 self._refuse_to_lead(record)
             return
         record.step(Invitee.IS_LED)
-        if self._agent.standing.has_ended(leader):
+        if self._agent.standing.has_exited(leader):
             self._leader_failed(record)
         else:
             self._answer_again(record)
@@ -560,7 +560,7 @@ class Joining:
     def _refuse_to_lead(self, record: _Invited) -> None:
         """Abort: this process has joined another group of this name since its claim."""
         why = f"its leader {self._me} is in another group of this name"
-        others = [each for each in record.members if each != self._me and not self._agent.standing.has_ended(each)]
+        others = [each for each in record.members if each != self._me and not self._agent.standing.has_exited(each)]
         if others:
             infos = (*self._stamp(record), text(REASON, why))
             self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), ignore)
@@ -647,5 +647,5 @@ class Joining:
         return text(INVITATION, record.token), size(TERM, record.term), size(VERSION, record.version)
 
 
-def _left(name: str, others: list[Proc], who: Proc) -> Any:
-    return event(statuses.GROUP_LEFT, name, others, (proc(keys.EVENT_AFFECTED_PROC, who),))
+def _departure_event(name: str, members: list[Proc], leaver: Proc) -> Any:
+    return event(statuses.GROUP_LEFT, name, members, (proc(keys.EVENT_AFFECTED_PROC, leaver),))

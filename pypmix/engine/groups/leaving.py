@@ -51,7 +51,7 @@ class Leaving:
         group.leaving = True
         others = tuple([member for member in group.membership.members if member != self._me])
         if not others and not self._port.support.decides:
-            self._standing.left(group)
+            self._standing.record_departure(group)
             done(None, None)
             return
         infos = [
@@ -68,7 +68,7 @@ class Leaving:
 
         def sent(_: None, error: BaseException | None) -> None:
             if error is None:
-                self._standing.left(group)
+                self._standing.record_departure(group)
             else:
                 self._stay(group)
             done(None, error)
@@ -82,5 +82,5 @@ class Leaving:
         if admitting is not None:
             admitting.resume(group.name)
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended; operations of its engine end with it."""

@@ -205,7 +205,7 @@ class Standing:
         if not self._listening:
             self.listen()
         if name in self._groups:
-            self.gone(name)
+            self.dissolve(name)
         members = tuple(members)
         group = Group(name, Membership(members, admitted or {}))
         group.context_id, group.leader = context_id, leader
@@ -234,11 +234,11 @@ class Standing:
             for ended in [ended for ended, place in self._ended.items() if place > since]:
                 self.fail(group, ended)
 
-    def gone(self, name: str) -> None:
+    def dissolve(self, name: str) -> None:
         """A group was destructed: end its watches. Does nothing if no group has this name."""
         group = self._groups.get(name)
         if group is not None:
-            self._over(group, DESTRUCTED)
+            self._close(group, DESTRUCTED)
 
     def led(self, name: str, leader: Proc | None, term: int) -> None:
         """A group has a new leader, or none in spite of a choice. Ignored if a later term is known."""
@@ -249,7 +249,7 @@ class Standing:
         if electing is not None:
             # An admitted member may get the choice from the registrar first, or from it alone.
             self._agent.elections.drop(name, electing)
-        failed = leader is not None and self.has_ended(leader)
+        failed = leader is not None and self.has_exited(leader)
         # It may have left or ended before this process gets the news that it leads.
         membership = group.membership
         gone = leader is not None and leader not in membership and leader in membership.departed
@@ -257,7 +257,7 @@ class Standing:
         group.step(States.NOT_LED if group.leader is None else States.IS_LED)
         self._change(group, LEADER_SELECTED, () if leader is None else (leader,))
         if failed and leader is not None and self._groups.get(name) is group:
-            self._leader_has_failed(group, leader, told=False)
+            self._leader_has_failed(group, leader, announced=False)
 
     def tell_leader(self, name: str) -> None:
         """Report to the other members that this process leads: few servers pass on its declaration in a construct."""
@@ -271,7 +271,7 @@ class Standing:
         if member in membership and membership.life(member) < admission.life:
             # It has left, and the event of that has not arrived yet.
             self._depart(group, member, membership.life(member))
-        if self.has_ended(member) or not membership.add(member, admission):
+        if self.has_exited(member) or not membership.add(member, admission):
             return False
         # From now on the registrar has changes to forward.
         _ = self._agent.admitting
@@ -282,10 +282,10 @@ class Standing:
         self._change(group, JOINED, (member,))
         return True
 
-    def left(self, group: Group) -> None:
+    def record_departure(self, group: Group) -> None:
         """This process has left."""
         if self._groups.get(group.name) is group:
-            self._over(group, HAS_LEFT)
+            self._close(group, HAS_LEFT)
 
     def dismiss(self, group: Group, member: Proc, life: int) -> None:
         """Another member reports that a proc has left; the handlers get the event as if the proc had raised it."""
@@ -295,16 +295,16 @@ class Standing:
         else:
             group.membership.remove(member, life)
 
-    def ended(self, ended: Proc) -> None:
+    def record_end(self, proc: Proc) -> None:
         """A proc has ended; repeated calls are ignored."""
-        if ended == self._me or ended in self._ended:
+        if proc == self._me or proc in self._ended:
             return
         self._ends += 1
-        keep(self._ended, ended, self._ends, MAX_ENDED)
+        keep(self._ended, proc, self._ends, MAX_ENDED)
         for group in list(self._groups.values()):
-            self.fail(group, ended)
+            self.fail(group, proc)
         for follower in list(self._followers):
-            follower(ended)
+            follower(proc)
 
     # Questions of the other parts
 
@@ -346,7 +346,7 @@ class Standing:
 
     def may_tell(self, group: Group, source: Proc) -> bool:
         """Return True if a proc may change a group: a member, or a former member whose end overtook its messages."""
-        return source in group.membership or (source in group.membership.departed and self.has_ended(source))
+        return source in group.membership or (source in group.membership.departed and self.has_exited(source))
 
     def has_departed(self, name: str, proc: Proc) -> bool:
         """Return True if a proc is known to have left or lost its group, or the group has ended here."""
@@ -356,13 +356,13 @@ class Standing:
             return name in self._departed
         return proc in group.membership.departed and proc not in group.membership
 
-    def has_ended(self, proc: Proc) -> bool:
+    def has_exited(self, proc: Proc) -> bool:
         """Return True if a proc is known to have ended; ends are followed while groups are expected or exist."""
         return proc in self._ended
 
-    def follow(self, ended: Callable[[Proc], None]) -> None:
+    def follow(self, listener: Callable[[Proc], None]) -> None:
         """Call a part with each proc that ends, once each, as long as a group is expected or exists."""
-        self._followers.append(ended)
+        self._followers.append(listener)
 
     def observe(self, changed: Callable[[GroupChange], None]) -> None:
         """Call a part with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
@@ -395,7 +395,7 @@ class Standing:
             self._port.tell(op.changed, change)
         done(self._last_watch, None)
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended: end all watches."""
         groups = list(self._groups.values())
         self._groups.clear()
@@ -456,7 +456,7 @@ class Standing:
         told = (*listed(event.infos, keys.EVENT_AFFECTED_PROC), *listed(event.infos, keys.EVENT_AFFECTED_PROCS))
         for ended in told:
             if event.source == ended or self._port.handlers.is_host(event.source):
-                self.ended(ended)
+                self.record_end(ended)
 
     def _leads(self, event: Notification) -> None:
         group, leader = self._about(event), event.source
@@ -467,8 +467,8 @@ class Standing:
             if leader in group.membership:
                 group.leader = leader
                 group.step(States.DECLARES)
-            elif self.has_ended(leader):
-                self._leader_has_failed(group, leader, told=False)
+            elif self.has_exited(leader):
+                self._leader_has_failed(group, leader, announced=False)
 
     def _stands_without(self, event: Notification) -> None:
         """The host reports members that had contributed, and ended before the group was formed.
@@ -480,7 +480,7 @@ class Standing:
             self.keep(event)
         elif self._port.handlers.is_host(event.source):
             for ended in listed(event.infos, ENDED):
-                self.ended(ended)
+                self.record_end(ended)
                 self.fail(group, ended)
 
     def _takes_left(self, event: Notification) -> bool:
@@ -513,7 +513,7 @@ class Standing:
         if len(added) != 1 or place is None or life is None:
             return False
         news = self.admit(group, added[0], Admission(place, life), said_in(event.infos))
-        self._agent.admitting.knows(group, event.source, added[0], life)
+        self._agent.admitting.confirm(group, event.source, added[0], life)
         return news
 
     def _takes_list(self, group: Group, members: tuple[Proc, ...]) -> bool:
@@ -524,7 +524,7 @@ class Standing:
         before = group.epoch
         for member in [member for member in membership.members if member not in members]:
             if member == self._me:
-                self._over(group, HAS_LEFT)
+                self._close(group, HAS_LEFT)
                 return True
             self._depart(group, member, membership.life(member))
         for member in members:
@@ -544,7 +544,7 @@ class Standing:
         if member in group.membership:
             # The handlers get this event, and no other one for the same failure.
             group.told[member] = None
-            self.ended(member)
+            self.record_end(member)
             self.fail(group, member)
             return True
         return event.source == self._me
@@ -566,10 +566,10 @@ class Standing:
             if not known:
                 group.leader = failed[0]
                 group.step(States.DECLARES)
-            self.fail(group, failed[0], told=True)
+            self.fail(group, failed[0], announced=True)
         else:
-            self._leader_has_failed(group, failed[0], told=True)
-        self.ended(failed[0])
+            self._leader_has_failed(group, failed[0], announced=True)
+        self.record_end(failed[0])
 
     def _may_tell(self, group: Group, source: Proc, failed: Proc) -> bool:
         known = source == self._me or source == failed or source in group.membership
@@ -590,20 +590,20 @@ class Standing:
             group.leader = None
         self._change(group, HAS_LEFT, (leaver,))
         if led and any(watch.elects for watch in group.watches.values()):
-            self._leader_has_failed(group, leaver, told=False)
+            self._leader_has_failed(group, leaver, announced=False)
         elif led:
             elections = self._agent.made("election")
             if elections is not None and not elections.called(group.name, leaver):
                 elections.drop(group.name, leaver)
         return True
 
-    def fail(self, group: Group, failed: Proc, *, told: bool = False) -> None:
+    def fail(self, group: Group, failed: Proc, *, announced: bool = False) -> None:
         """Mark a member as ended without having left.
 
         Args:
             group: The group.
             failed: The member; nothing happens if it is not one.
-            told: Whether the server has reported the failure of a leader.
+            announced: Whether the server has reported the failure of a leader.
         """
         if failed not in group.membership:
             return
@@ -628,7 +628,7 @@ class Standing:
                 Notification(statuses.GROUP_MEMBER_FAILED, self._me, RANGE_PROC_LOCAL, infos), True
             )
         if led and self._groups.get(group.name) is group:
-            self._choose(group, failed, group.term + 1, told=told)
+            self._choose(group, failed, group.term + 1, announced=announced)
 
     def lacks_leader(self, name: str, failed: Proc, term: int, source: Proc) -> bool:
         """Return True if a member may choose a leader in place of a proc that is no longer a member here.
@@ -644,13 +644,13 @@ class Standing:
         """Take part in a choice that others have begun, without asking the handlers of this process."""
         group = self._groups[name]
         group.step(States.IS_CALLED)
-        self._choose(group, failed, term, told=True, wishes=False)
+        self._choose(group, failed, term, announced=True, wishes=False)
 
-    def _leader_has_failed(self, group: Group, failed: Proc, *, told: bool) -> None:
+    def _leader_has_failed(self, group: Group, failed: Proc, *, announced: bool) -> None:
         group.step(States.NEEDS_LEADER)
-        self._choose(group, failed, group.term + 1, told=told)
+        self._choose(group, failed, group.term + 1, announced=announced)
 
-    def _choose(self, group: Group, failed: Proc, term: int, *, told: bool, wishes: bool = True) -> None:
+    def _choose(self, group: Group, failed: Proc, term: int, *, announced: bool, wishes: bool = True) -> None:
         group.leader = None
         group.electing = failed
 
@@ -660,7 +660,9 @@ class Standing:
                 self.led(group.name, outcome.leader, term)
 
         members = group.membership.members
-        self._agent.elections.begin(group.name, members, failed, term=term, decided=decided, told=told, wishes=wishes)
+        self._agent.elections.begin(
+            group.name, members, failed, term=term, decided=decided, announced=announced, wishes=wishes
+        )
 
     def _change(self, group: Group, kind: str, whose: tuple[Proc, ...]) -> None:
         change = GroupChange(kind, group.state, whose)
@@ -670,7 +672,7 @@ class Standing:
         for observer in list(self._observers):
             observer(change)
 
-    def _over(self, group: Group, kind: str) -> None:
+    def _close(self, group: Group, kind: str) -> None:
         """End a group here: this process has left it, or it is destructed."""
         leaves = kind == HAS_LEFT
         group.step(States.GOES if leaves else States.DESTRUCTED)

@@ -189,7 +189,7 @@ class GroupPort:
     def _handle_disconnect(self, error: BaseException | None) -> None:
         if self._alarms is not None:
             self._alarms.close()
-        self.agent.lost(error)
+        self.agent.handle_disconnect(error)
         for number in list(self._outside):
             self._answer(number, None, error or LostConnection("the client was closed meanwhile"))
 

@@ -58,11 +58,11 @@ OWN = Support(("constructing", "Constructing"), True, True, True, True, True, Tr
 """The support of servers of the Python engine."""
 
 
-def support_of(own: bool, release: Release) -> Support:
+def support_of(same_engine: bool, release: Release) -> Support:
     """Return the support of a server.
 
     Args:
-        own: Whether it is of the Python engine.
+        same_engine: Whether it is of the Python engine.
         release: Its release; zeros if it does not report one.
     """
-    return OWN if own else Support(numbers_jobs=release >= JOBS_CONTEXT_ID)
+    return OWN if same_engine else Support(numbers_jobs=release >= JOBS_CONTEXT_ID)

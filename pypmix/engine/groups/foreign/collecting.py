@@ -63,20 +63,20 @@ def collect(
     said: dict[Proc, list[Info]] = {each: [] for each in members}
     left = [len(said) * len(keys)]
 
-    def heard(whose: Proc, key: str, value: Value | None) -> None:
+    def note_value(whose: Proc, key: str, value: Value | None) -> None:
         if value is not None:
             said[whose].append(Info(GROUP_ENDPT_DATA if key == KEPT_ENDPOINT else key, value))
         left[0] -= 1
         if not left[0]:
-            done(tuple([_said_by(each, items) for each, items in said.items() if items]))
+            done(tuple([_group_info(each, items) for each, items in said.items() if items]))
 
     for each in said:
         for key in keys:
             port.submit(
-                Get(each, key, (number, SOON)), lambda value, _error, each=each, key=key: heard(each, key, value)
+                Get(each, key, (number, SOON)), lambda value, _error, each=each, key=key: note_value(each, key, value)
             )
 
 
-def _said_by(whose: Proc, items: Iterable[Info]) -> Info:
+def _group_info(whose: Proc, items: Iterable[Info]) -> Info:
     array = DataArray(codes.INFO, (proc(PROCID, whose), *items))
     return Info(GROUP_INFO, Value(codes.DATA_ARRAY, array))

@@ -112,7 +112,7 @@ class ForeignConstructing(Constructing):
         self._kept: set[str] = set()
         """The names of former groups that the server cannot be made to forget."""
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended; operations of its engine end with it."""
         for name in list(self._pending):
             self._end(name, None, error or PMIxError("the session was closed while this was under way"))
@@ -133,10 +133,10 @@ class ForeignConstructing(Constructing):
         directives = self._directives(op, given, told)
         port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
         for each in call.named:
-            if self._agent.standing.has_ended(each):
+            if self._agent.standing.has_exited(each):
                 self._note_loss(name, each)
 
-    def _check(self, op: GroupConstruct, given: tuple[Proc, ...]) -> None:
+    def _check(self, op: GroupConstruct, named: tuple[Proc, ...]) -> None:
         """Refuse requests that no server can carry out, that some would never end, or that make libraries crash.
 
         Raises:
@@ -144,38 +144,40 @@ class ForeignConstructing(Constructing):
             NotSupported: The server cannot do it.
         """
         name, port = op.group, self._port
-        taken = self._agent.taken(name)
+        taken = self._agent.name_conflict(name)
         if taken:
-            raise PMIxError(taken, status=ERR_EXISTS, procs=given)
+            raise PMIxError(taken, status=ERR_EXISTS, procs=named)
         if name in self._kept:
             raise PMIxError(
                 f"libpmix keeps the record of an earlier group {name!r}, which a member had left",
                 status=ERR_EXISTS,
-                procs=given,
+                procs=named,
                 hint="take another name",
             )
-        if op.procs and port.proc not in given:
-            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+        if op.procs and port.proc not in named:
+            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=named)
         added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
         if is_gathered(op) and port.server_release < GATHERING:
             raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
         if added and not is_gathered(op):
             raise NotSupported("the server does not wait for added members", hint=_GATHER_HINT)
 
-    def _directives(self, op: GroupConstruct, given: tuple[Proc, ...], told: tuple[Proc, ...]) -> tuple[Info, ...]:
+    def _directives(
+        self, op: GroupConstruct, named: tuple[Proc, ...], participants: tuple[Proc, ...]
+    ) -> tuple[Info, ...]:
         port = self._port
         directives = tuple([info for info in directives_for(op, port.server_release) if info.key != GROUP_LEADER_PROC])
         if port.server_release < TELLING:
             directives = kept(directives)
         directives = tuple([_expanded(self._agent.addresses, info) for info in directives])
-        unknown = any(each.rank == RANK_WILDCARD for each in given)
+        unknown = any(each.rank == RANK_WILDCARD for each in named)
         ordered = (
             not unknown
-            and given != told
+            and named != participants
             and not any(info.key == keys.GROUP_FINAL_MEMBERSHIP_ORDER for info in directives)
         )
         if ordered and not is_gathered(op) and port.server_release >= ORDERED:
-            directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, given))
+            directives = (*directives, procs(keys.GROUP_FINAL_MEMBERSHIP_ORDER, named))
         return directives
 
     def _constructed(self, call: _Call, result: GroupResults | None, error: BaseException | None) -> None:
@@ -213,8 +215,8 @@ class ForeignConstructing(Constructing):
             self._formed(call, result, members)
             return
 
-        def collected(said: tuple[Info, ...]) -> None:
-            self._formed(call, result.replace(infos=(*result.infos, *said)), members)
+        def collected(infos: tuple[Info, ...]) -> None:
+            self._formed(call, result.replace(infos=(*result.infos, *infos)), members)
 
         collect(self._port, members or tuple(sorted(call.named)), lacking, result.context_id, collected)
 
@@ -289,14 +291,14 @@ class ForeignConstructing(Constructing):
         told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
         self._submit(call, Fence(members, False, told), self._gathered)
 
-    def _submit(self, call: _Call, op: Op[Any], ended: Any) -> None:
+    def _submit(self, call: _Call, op: Op[Any], finish: Any) -> None:
         def done(_result: object, error: BaseException | None) -> None:
             call.asked -= 1
             if isinstance(op, Fence):
                 call.fences.remove(op)
             if not call.asked:
                 self._busy.discard(call.op.group)
-            ended(call, error)
+            finish(call, error)
 
         call.asked += 1
         if isinstance(op, Fence):
@@ -307,13 +309,13 @@ class ForeignConstructing(Constructing):
         name = call.op.group
         if isinstance(error, NotFound) and call.done is not None and call.tries:
             self._busy.add(name)
-            self._port.later(call.tries.pop(0), lambda: self._again(call))
+            self._port.later(call.tries.pop(0), lambda: self._retry(call))
             return
         self._gathered(call, error)
         if isinstance(error, NotFound):
-            self._gone(name)
+            self._forget(name)
 
-    def _again(self, call: _Call) -> None:
+    def _retry(self, call: _Call) -> None:
         op = call.op
         if call.done is None:
             self._busy.discard(op.group)
@@ -353,13 +355,13 @@ class ForeignConstructing(Constructing):
         name, standing = call.op.group, self._agent.standing
         if failure is None and not call.gathered:
             # The server has forgotten it.
-            self._gone(name)
+            self._forget(name)
             self._end(name, None, failure)
             return
         members, built = standing.members(name), self._built.get(name, ())
         gone = [each for each in built if each not in members]
-        left = [each for each in gone if not standing.has_ended(each)]
-        self._gone(name)
+        left = [each for each in gone if not standing.has_exited(each)]
+        self._forget(name)
         kept = bool(built) and (self._port.recorded or self._port.server_release < FORGETTING)
         # A destruct of the group that the server has not answered continues there, and keeps its name busy.
         answered = call.asked == len(call.fences)
@@ -398,9 +400,9 @@ class ForeignConstructing(Constructing):
         )
         self._port.submit(NotifyEvent(TALK, RANGE_CUSTOM, infos), ignore)
 
-    def _gone(self, name: str) -> None:
+    def _forget(self, name: str) -> None:
         self._built.pop(name, None)
-        self._agent.standing.gone(name)
+        self._agent.standing.dissolve(name)
 
     # Common to both
 
@@ -494,7 +496,7 @@ class ForeignConstructing(Constructing):
         port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
         port.watch(GROUP_LEFT, self._departed)
         agent.screen(GROUP_LEFT, self._departed_late)
-        agent.standing.follow(self._ended)
+        agent.standing.follow(self._handle_exit)
 
     def _leads(self, event: Notification) -> None:
         leader, call = found(event.infos, keys.GROUP_LEADER, Proc), self._pending.get(named(event))
@@ -517,17 +519,17 @@ class ForeignConstructing(Constructing):
 
     def _departed_late(self, event: Notification) -> bool:
         """Take note that a member had left before it ended; the membership no longer changes."""
-        if self._agent.standing.has_ended(event.source):
+        if self._agent.standing.has_exited(event.source):
             self._departed(event)
         return True
 
-    def _ended(self, ended: Proc) -> None:
+    def _handle_exit(self, proc: Proc) -> None:
         for name, call in list(self._pending.items()):
-            if ended in call.named:
+            if proc in call.named:
                 if isinstance(call.op, GroupDestruct) and self._goes_on(name, call.op):
-                    self._go_on(call, ended)
+                    self._go_on(call, proc)
                 else:
-                    self._note_loss(name, ended)
+                    self._note_loss(name, proc)
 
     def _goes_on(self, name: str, op: GroupDestruct) -> bool:
         """Return True if a destruct continues without members that end."""
@@ -545,14 +547,14 @@ class ForeignConstructing(Constructing):
             call.leave_timer = None
         self._gather(call, living)
 
-    def _note_loss(self, name: str, ended: Proc) -> None:
+    def _note_loss(self, name: str, proc: Proc) -> None:
         """A participant has ended; it may have called before, so the server gets some time to end the operation."""
         call = self._pending[name]
         if call.loss_timer is None:
             status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
-            error = failure_of(status, name, (ended,))
-            error.missing = frozenset((ended,))
-            call.lost = ended
+            error = failure_of(status, name, (proc,))
+            error.missing = frozenset((proc,))
+            call.lost = proc
             call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
 
 

@@ -32,15 +32,15 @@ procs that are informed. Later failures are handled by the members, with every s
 """
 
 
-def works(feature: str, server: Release, own: bool) -> bool:
+def works(feature: str, server: Release, same_engine: bool) -> bool:
     """Return True if a feature of groups works.
 
     Args:
         feature: Its name.
         server: The server's release.
-        own: Whether the server is one of the Python engine.
+        same_engine: Whether the server is one of the Python engine.
     """
     if feature not in FEATURES:
         return False
     first = FEATURES[feature]
-    return own or first is not None and server >= first
+    return same_engine or first is not None and server >= first

@@ -50,8 +50,8 @@ class Fencing:
         self._agent = agent
         self._port = agent.port
         self._fences: list[_Fence] = []
-        self._port.watch(statuses.GROUP_LEFT, self._left)
-        agent.standing.follow(self._gone)
+        self._port.watch(statuses.GROUP_LEFT, self._handle_departure)
+        agent.standing.follow(self._handle_exit)
 
     def fence(self, group: str, op: Fence, done: Done[None]) -> None:
         """Carry out a fence of all members of a group.
@@ -75,7 +75,7 @@ class Fencing:
             if fence.op is op:
                 self._end(fence, PMIxError("the caller no longer waits for this fence"))
 
-    def lost(self, error: BaseException | None) -> None:
+    def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for fence in self._fences[:]:
             self._end(fence, error or LostConnection("the session was closed while this was under way"))
@@ -84,7 +84,7 @@ class Fencing:
         named = fence.named
         op = fence.op.replace(procs=named)
 
-        def ended(_result: object, error: BaseException | None) -> None:
+        def finish(_result: object, error: BaseException | None) -> None:
             if fence.done is None:
                 return
             fence.asked.remove(op)
@@ -100,7 +100,7 @@ class Fencing:
                 self._end(fence, error)
 
         fence.asked.append(op)
-        self._port.submit(op, ended)
+        self._port.submit(op, finish)
 
     def _end(self, fence: _Fence, error: BaseException | None) -> None:
         if fence.done is None:
@@ -119,26 +119,26 @@ class Fencing:
 
     # Departures
 
-    def _left(self, event: Notification) -> None:
+    def _handle_departure(self, event: Notification) -> None:
         name = found(event.infos, keys.GROUP_ID, str)
         self._without(event.source, [fence for fence in self._fences if fence.group == name])
 
-    def _gone(self, ended: Proc) -> None:
-        self._without(ended, self._fences[:])
+    def _handle_exit(self, proc: Proc) -> None:
+        self._without(proc, self._fences[:])
 
-    def _without(self, who: Proc, fences: list[_Fence]) -> None:
+    def _without(self, member: Proc, fences: list[_Fence]) -> None:
         for fence in fences:
-            if who not in fence.named:
+            if member not in fence.named:
                 continue
-            fence.named = tuple([each for each in fence.named if each != who])
+            fence.named = tuple([each for each in fence.named if each != member])
             if fence.ft:
                 # It may have called before, and the others may call later: the fence that the others call ends.
                 self._ask(fence)
             else:
-                fence.timers.append(self._port.later(LOSS_GRACE, self._give_up(fence, who)))
+                fence.timers.append(self._port.later(LOSS_GRACE, self._give_up(fence, member)))
 
-    def _give_up(self, fence: _Fence, who: Proc) -> Callable[[], None]:
-        text = f"{name_proc(who, self._port.proc.nspace)} has left {fence.group!r}, or has ended, without coming"
+    def _give_up(self, fence: _Fence, member: Proc) -> Callable[[], None]:
+        text = f"{name_proc(member, self._port.proc.nspace)} has left {fence.group!r}, or has ended, without coming"
         error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=fence.op.procs)
-        error.missing = frozenset((who,))
+        error.missing = frozenset((member,))
         return lambda: self._end(fence, error)

@@ -165,7 +165,7 @@ class GroupPort:
     def _handle_disconnect(self) -> None:
         client = self._client
         client.timers.clear()
-        self.agent.lost(None if client.closed is None else client.closed())
+        self.agent.handle_disconnect(None if client.closed is None else client.closed())
         for call in list(self._outside):
             client.fail(call, LostConnection("the client was closed meanwhile"))
 
