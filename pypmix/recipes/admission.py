@@ -124,7 +124,7 @@ class Admission:
         self._approve = approve
         self._patience = limit(patience) or 0.0
         self._requests = Requests(group, self._patience)
-        self._handler = Handler(self._port, self._asked)
+        self._handler = Handler(self._port, self._decide)
         self._box: Mailbox[Notification | GroupChange] = Mailbox(self._port, MAX_EVENTS)
         self._watch = -1
         self._serving: Beside | None = None
@@ -148,7 +148,7 @@ class Admission:
             with shielded():
                 self._serving.wait()
 
-    def _asked(self, event: Event) -> None:
+    def _decide(self, event: Event) -> None:
         verdict = refusal(statuses.ERROR, "a member's function has failed")
         try:
             answer = None if self._approve is None else self._approve(self._requests.request(event))

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pypmix.group import GroupView
     from pypmix.standard.ops import GroupChange, GroupState
 
-    class Told(Protocol):
-        """The listener that is told of terms."""
+    class TermListener(Protocol):
+        """The listener that receives the terms."""
 
-        def begins(self, epoch: int, leader: Proc) -> None:
+        def begin_term(self, epoch: int, leader: Proc) -> None:
             """A term begins; the one before has ended."""
 
-        def ends(self) -> None:
+        def end_term(self) -> None:
             """The term has ended."""
 
-        def over(self, error: BaseException | None) -> None:
+        def end_terms(self, error: BaseException | None) -> None:
             """No term will come any more."""
 
 
@@ -71,14 +71,16 @@ class Candidacy:
         me: The member.
         name: The group's name.
         elect: Returns the next leader, one of the living members.
-        told: Gets the terms.
+        listener: Gets the terms.
     """
 
-    def __init__(self, me: Proc, name: str, elect: Callable[[Iterable[Proc]], Proc | None], told: Told) -> None:
+    def __init__(
+        self, me: Proc, name: str, elect: Callable[[Iterable[Proc]], Proc | None], listener: TermListener
+    ) -> None:
         self._me = me
         self._name = name
         self._elect = elect
-        self._told = told
+        self._listener = listener
         self._term = 0
         self._leader: Proc | None = None
         self._members: tuple[Proc, ...] = ()
@@ -89,7 +91,7 @@ class Candidacy:
         """Start with the group as it stands."""
         self._members = state.members
         if state.leader is not None:
-            self._begins(state.term, state.leader)
+            self._begin_term(state.term, state.leader)
 
     def failed(self, delivery: Delivery) -> bool:
         """The leader of a group has failed; tell whether the answer is kept back."""
@@ -97,28 +99,28 @@ class Candidacy:
         if event.info.get(keys.GROUP_ID) != self._name:
             delivery.done()
             return False
-        self._lost(event.affected)
+        self._note_failures(event.affected)
         self._kept.append(delivery)
         self._stand()
         return delivery in self._kept
 
-    def changed(self, told: GroupChange) -> None:
+    def changed(self, engine_change: GroupChange) -> None:
         """Something has happened to the group."""
-        change = change_of(told)
+        change = change_of(engine_change)
         self._members = change.members
         if isinstance(change, Left) and self._leader in change.procs and self._leader != self._me:
             # The others are asked for a leader, as after a failure.
-            self._ends()
+            self._end_term()
         elif isinstance(change, Joined):
             self._failed.difference_update(change.procs)
         elif isinstance(change, LeaderFailed | MemberFailed):
-            self._lost(change.procs)
+            self._note_failures(change.procs)
         elif isinstance(change, LeaderSelected):
             self.release()
             if change.proc is not None:
-                self._begins(change.state.term, change.proc)
+                self._begin_term(change.state.term, change.proc)
             else:
-                self._told.over(
+                self._listener.end_terms(
                     PMIxError(
                         f"the group {self._name!r} has no leader any more: no member has claimed the lead",
                         status=LEADER_FAILED,
@@ -130,11 +132,11 @@ class Candidacy:
         if self._kept:
             self._stand()
 
-    def ended(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
         """The group is gone, or this process left it, or the session is over."""
         self.release()
-        self._ends()
-        self._told.over(error)
+        self._end_term()
+        self._listener.end_terms(error)
 
     def release(self) -> None:
         """Answer what was kept back."""
@@ -165,20 +167,20 @@ class Candidacy:
             answer = Event(delivery.notification, delivery.results).lead()
             delivery.done(answer.status, answer.results)
 
-    def _lost(self, procs: Iterable[Proc]) -> None:
+    def _note_failures(self, procs: Iterable[Proc]) -> None:
         self._failed.update(procs)
         # What is told late, of the leader before, says nothing about this one.
         if self._leader in self._failed:
-            self._ends()
+            self._end_term()
 
-    def _begins(self, term: int, leader: Proc) -> None:
+    def _begin_term(self, term: int, leader: Proc) -> None:
         if term > self._term and leader not in self._failed:
-            self._ends()
+            self._end_term()
             self._term = term
             self._leader = leader
-            self._told.begins(term, leader)
+            self._listener.begin_term(term, leader)
 
-    def _ends(self) -> None:
+    def _end_term(self) -> None:
         if self._leader is not None:
             self._leader = None
-            self._told.ends()
+            self._listener.end_term()

@@ -101,8 +101,8 @@ class Maker:
         session: A session of the caller's to make it of; by default the world, or the session of this process.
     """
 
-    def __init__(self, own: Proc, name: str, session: MPI.Session | None) -> None:
-        self._own = own
+    def __init__(self, caller: Proc, name: str, session: MPI.Session | None) -> None:
+        self._own = caller
         self._name = name
         self._session = session
         self._base: MPI.Group | None = None

@@ -83,7 +83,7 @@ class Departures:
 
     def request(self, now: float) -> NotifyEvent | None:
         """Return the request to the members that were not sent it yet; None where there are none."""
-        new = [proc for proc in self._others() if proc not in self._until]
+        new = [proc for proc in self._other_members() if proc not in self._until]
         self._until.update(dict.fromkeys(new, now + self._patience))
         about = infos({keys.GROUP_ID: self._group.name, NUMBER: self._number})
         own = self._group.port.session.proc
@@ -91,12 +91,12 @@ class Departures:
 
     def missing(self, now: float) -> dict[Proc, float]:
         """Return the members that have not confirmed, and until when each is waited for."""
-        return {proc: until for proc in self._others() if (until := self._until.get(proc, NEVER)) > now}
+        return {proc: until for proc in self._other_members() if (until := self._until.get(proc, NEVER)) > now}
 
-    def listening(self, deliver: Callable[[Delivery], None], ended: Any) -> RegisterEventHandler:
+    def listening(self, deliver: Callable[[Delivery], None], at_end: Any) -> RegisterEventHandler:
         """Return the registration of what takes in answers, and has requests delivered."""
 
-        def hears(delivery: Delivery) -> None:
+        def handle(delivery: Delivery) -> None:
             event, group = Event(delivery.notification), self._group
             if event.info.get(keys.GROUP_ID) != group.name or not group.is_open or event.source not in group.procs:
                 delivery.done()
@@ -110,8 +110,8 @@ class Departures:
                     self.wake(None)
                 delivery.done()
 
-        return RegisterEventHandler(hears, (statuses.LEAVE_REQUEST, statuses.LEAVE_ANSWER), (), ended)
+        return RegisterEventHandler(handle, (statuses.LEAVE_REQUEST, statuses.LEAVE_ANSWER), (), at_end)
 
-    def _others(self) -> list[Proc]:
+    def _other_members(self) -> list[Proc]:
         own = self._group.port.session.proc
         return [proc for proc in self._group.state().members if proc != own]

@@ -114,8 +114,8 @@ class Asking:
         patience: Seconds until a proc that sends nothing is taken for one that does not know these messages.
     """
 
-    def __init__(self, own: Proc, name: str, infos: tuple[Info, ...], patience: float) -> None:
-        self._own = own
+    def __init__(self, caller: Proc, name: str, infos: tuple[Info, ...], patience: float) -> None:
+        self._own = caller
         self._name = name
         self._infos = said_in(infos)
         self._patience = patience
@@ -144,15 +144,15 @@ class Asking:
     def entering(self, put: Callable[[BaseException | None], None]) -> Done[GroupResults]:
         """Return what takes in how the wait to be admitted has ended, and puts its error to what else is heard."""
 
-        def ended(results: GroupResults | None, error: BaseException | None) -> None:
+        def finish(results: GroupResults | None, error: BaseException | None) -> None:
             self.waits, self.results = False, results
             put(error)
 
-        return ended
+        return finish
 
     def begin(self, members: tuple[Proc, ...]) -> NotifyEvent:
         """Return the first message, given the members by the word of the server."""
-        self._known(members)
+        self._note_members(members)
         return self._next()
 
     def silent(self) -> NotifyEvent:
@@ -169,7 +169,7 @@ class Asking:
             PMIxError: The request is refused, or no member is left to ask.
         """
         if event.code != statuses.JOIN_TALK:
-            ended = _ended(event)
+            ended = _exited_procs(event)
             self._out.update(ended)
             return self._next() if self._asked in ended else None
         says, members = found(event.infos, SAYS, str), listed(event.infos, keys.GROUP_MEMBERSHIP)
@@ -183,7 +183,7 @@ class Asking:
             self.until = NEVER
         elif says == TURN:
             if members:
-                self._known(members)
+                self._note_members(members)
             if event.source not in members:
                 self._out.add(event.source)
             return self._next()
@@ -213,7 +213,7 @@ class Asking:
             ops.append(GroupLeave(self._name))
         return ops
 
-    def _known(self, members: tuple[Proc, ...]) -> None:
+    def _note_members(self, members: tuple[Proc, ...]) -> None:
         self._candidates = members
         self._trusted.update(members)
 
@@ -224,7 +224,7 @@ class Asking:
         self._mute.discard(source)
         if self._asked is not None:
             return None
-        self._known(members)
+        self._note_members(members)
         return self._next()
 
     def _next(self) -> NotifyEvent:
@@ -255,11 +255,11 @@ class Asking:
         return NotifyEvent(statuses.JOIN_TALK, RANGE_SESSION, infos)
 
     @staticmethod
-    def listening(hears: Callable[[Notification], None]) -> RegisterEventHandler:
+    def listening(receive: Callable[[Notification], None]) -> RegisterEventHandler:
         """Return the registration of what takes in the members' messages, and the ends of procs."""
 
         def handler(delivery: Delivery) -> None:
-            hears(delivery.notification)
+            receive(delivery.notification)
             delivery.done()
 
         return RegisterEventHandler(handler, _TOLD)
@@ -305,14 +305,14 @@ class Requests:
     # On any thread
 
     def listening(
-        self, hears: Callable[[Notification], None], deliver: Callable[[Delivery], None], ended: Any
+        self, receive: Callable[[Notification], None], deliver: Callable[[Delivery], None], at_end: Any
     ) -> RegisterEventHandler:
         """Return the registration of what takes in messages and has this process's program decide.
 
         Args:
-            hears: Called with what `take` is to take in.
+            receive: Called with what `take` is to take in.
             deliver: Called with what the program is to decide.
-            ended: Called once when no further event can come.
+            at_end: Called once when no further event can come.
         """
 
         def handler(delivery: Delivery) -> None:
@@ -321,16 +321,16 @@ class Requests:
                 deliver(delivery)
                 return
             if event.code not in (statuses.JOIN_TALK, statuses.JOIN_REQUEST):
-                hears(event)
+                receive(event)
             elif named(event) == self._name and event.code == statuses.JOIN_TALK:
                 # At once, however long an admission takes.
                 reply = self._reply(event)
                 if reply is not None:
                     self._send(reply)
-                hears(event)
+                receive(event)
             delivery.done()
 
-        return RegisterEventHandler(handler, (statuses.JOIN_REQUEST, *_TOLD), (), ended)
+        return RegisterEventHandler(handler, (statuses.JOIN_REQUEST, *_TOLD), (), at_end)
 
     def _state(self) -> GroupState | None:
         return self._group.port.session.group_state(self._name)
@@ -411,10 +411,10 @@ class Requests:
                 now, waiting = monotonic(), self._active.waiting
                 self._active.waiting = {each: waiting[each] for each in waiting if waiting[each] > now}
         elif item.code != statuses.JOIN_TALK:
-            for each in _ended(item):
+            for each in _exited_procs(item):
                 self._forget(each)
         else:
-            self._hears(item, found(item.infos, SAYS, str), number(item.infos, NUMBER))
+            self._handle_message(item, found(item.infos, SAYS, str), number(item.infos, NUMBER))
         self._go_on()
 
     def done(self, error: PMIxError | None) -> None:
@@ -429,7 +429,7 @@ class Requests:
         """This process takes no requests any more."""
         self._answer_all(lambda each: self._refuse(each, statuses.ERR_NOT_SUPPORTED, "a member takes no requests"))
 
-    def _hears(self, event: Notification, says: str | None, number: int | None) -> None:
+    def _handle_message(self, event: Notification, says: str | None, number: int | None) -> None:
         state, active = self._state(), self._active
         if says == ASK and state is not None and number is not None:
             if not self._is_for_us(event, state.members) or (active and self._is(active, event.source, number)):
@@ -533,5 +533,5 @@ def _about(event: Notification) -> tuple[Info, ...]:
     return _request(asker[0], number_) if len(asker) == 1 and number_ else ()
 
 
-def _ended(event: Notification) -> tuple[Proc, ...]:
+def _exited_procs(event: Notification) -> tuple[Proc, ...]:
     return (*listed(event.infos, keys.EVENT_AFFECTED_PROC), *listed(event.infos, keys.EVENT_AFFECTED_PROCS))

@@ -71,7 +71,7 @@ class Leadership:
     def __enter__(self) -> Self:
         follower, name = self._follower, self._group.name
         self._port.attend()
-        watch = GroupWatch(name, follower.changed, follower.ended, elects=True)
+        watch = GroupWatch(name, follower.changed, follower.end, elects=True)
         self._ids.append(GroupUnwatch(self._port.run(watch, GroupUnwatch)))
         try:
             # What has changed since the watch began is told again, and changes nothing then.
@@ -101,13 +101,13 @@ class Leadership:
 
     # The candidacy calls these.
 
-    def begins(self, epoch: int, leader: Proc) -> None:
+    def begin_term(self, epoch: int, leader: Proc) -> None:
         self._term = Term(epoch, leader)
         self._terms.put(self._term)
 
-    def ends(self) -> None:
+    def end_term(self) -> None:
         if self._term is not None:
             self._term.over.end()
 
-    def over(self, error: BaseException | None) -> None:
+    def end_terms(self, error: BaseException | None) -> None:
         self._terms.end(error if isinstance(error, PMIxError) else None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Delivery
-    from pypmix.recipes.candidacy import Candidacy, Told
+    from pypmix.recipes.candidacy import Candidacy, TermListener
     from pypmix.standard.ops import GroupChange
     from pypmix.standard.types import Proc
 
@@ -70,7 +70,7 @@ class Follower:
         patience: Seconds until a delayed answer is given up.
     """
 
-    def __init__(self, candidacy: Candidacy, observer: Told, patience: float) -> None:
+    def __init__(self, candidacy: Candidacy, observer: TermListener, patience: float) -> None:
         self._candidacy = candidacy
         self._observer = observer
         self._patience = patience
@@ -82,7 +82,7 @@ class Follower:
 
     def stop(self) -> None:
         """Stop following: the thread exits after its queued work."""
-        self.ended(None)
+        self.end(None)
         self._work.put(None)
 
     # The engine calls these, on its threads.
@@ -95,9 +95,9 @@ class Follower:
         """Pass on a change of the group."""
         self._work.put((self._candidacy.changed, change))
 
-    def ended(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
         """Pass on that the group no longer exists."""
-        self._work.put((self._candidacy.ended, error))
+        self._work.put((self._candidacy.end, error))
 
     def _run(self) -> None:
         kept: deque[tuple[float, Delivery]] = deque()
@@ -114,4 +114,4 @@ class Follower:
                     kept.append((monotonic() + self._patience, argument))
             except BaseException as error:
                 # A caller that waits for the next term would wait forever.
-                self._observer.over(fault("to follow the leader of a group", error))
+                self._observer.end_terms(fault("to follow the leader of a group", error))

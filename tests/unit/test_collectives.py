@@ -142,26 +142,26 @@ def test_pending_says_who_and_since_when(world):
 def test_the_others_go_on_without_a_lost_one(world):
     world.join((0, 1, 2), 0, "a")
     world.join((0, 1, 2), 1, "b")
-    world.tracker.leave(world.members[2], lost=True)
+    world.tracker.leave(world.members[2], is_failed=True)
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a", "b"])]
 
 
 def test_a_lost_one_takes_its_contribution_along(world):
     world.join((0, 1, 2), 0, "a")
     world.join((0, 1, 2), 1, "b")
-    world.tracker.leave(world.members[0], lost=True)
+    world.tracker.leave(world.members[0], is_failed=True)
     world.join((0, 1, 2), 2, "c")
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["b", "c"])]
 
 
 def test_a_finalized_one_is_missed_by_what_is_under_way(world):
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
 
 
 def test_a_finalized_one_that_may_come_back_is_waited_for(world):
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     world.join((0, 1), 0, "a")
     assert not world.ended
     world.tracker.readmit(world.members[1])
@@ -172,7 +172,7 @@ def test_a_finalized_one_that_may_come_back_is_waited_for(world):
 def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
     world.members[0].opened = 2
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     assert not world.ended
     world.members[1].opened = 2
     world.tracker.readmit(world.members[1])
@@ -183,13 +183,13 @@ def test_who_opens_again_is_not_failed_by_the_others_last_finalize(world):
 def test_who_opens_again_alone_is_told_when_the_other_ends(world):
     world.members[0].opened = 2
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     world.tracker.stop_expecting(world.members[1])
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
 
 
 def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     world.join((0, 1), 0, "a")
     world.tracker.stop_expecting(world.members[1])
     world.join((0, 1), 0, "again")
@@ -198,7 +198,7 @@ def test_a_finalized_one_that_has_ended_is_not_waited_for(world):
 
 def test_what_an_ended_one_contributed_counts(world):
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[0], lost=False)
+    world.tracker.leave(world.members[0], is_failed=False)
     world.tracker.stop_expecting(world.members[0])
     world.join((0, 1), 1, "b")
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
@@ -206,13 +206,13 @@ def test_what_an_ended_one_contributed_counts(world):
 
 def test_what_a_finalized_one_contributed_counts(world):
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[0], lost=False)
+    world.tracker.leave(world.members[0], is_failed=False)
     world.join((0, 1), 1, "b")
     assert world.tickets() == [(statuses.SUCCESS, ["a", "b"])]
 
 
 def test_who_was_lost_before_is_not_waited_for(world):
-    world.tracker.leave(world.members[1], lost=True)
+    world.tracker.leave(world.members[1], is_failed=True)
     world.join((0, 1), 0, "a")
     assert world.tickets() == [(statuses.ERR_PARTIAL_SUCCESS, ["a"])]
     world.tracker.readmit(world.members[1])
@@ -222,7 +222,7 @@ def test_who_was_lost_before_is_not_waited_for(world):
 
 def test_who_comes_back_can_still_join_what_went_on_without_it(world):
     world.join((0, 1, 2), 0, "a")
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     world.tracker.readmit(world.members[1])
     world.join((0, 1, 2), 1, "b")
     world.join((0, 1, 2), 2, "c")
@@ -231,7 +231,7 @@ def test_who_comes_back_can_still_join_what_went_on_without_it(world):
 
 def test_nobody_left_is_nobody_answered(world):
     world.join((0, 1), 0, "a")
-    world.tracker.leave(world.members[0], lost=True)
+    world.tracker.leave(world.members[0], is_failed=True)
     assert not world.ended
     assert not world.tracker.pending()
 
@@ -301,7 +301,7 @@ def test_timeout_answers_those_who_wait(world):
 def test_a_time_limit_stays_when_its_giver_is_lost(world):
     world.join((0, 1, 2), 0, "a", timeout=3)
     world.join((0, 1, 2), 1, "b", timeout=9)
-    world.tracker.leave(world.members[0], lost=True)
+    world.tracker.leave(world.members[0], is_failed=True)
     world.clock.advance(2.9)
     assert not world.ended
     world.clock.advance(0.1)
@@ -387,7 +387,7 @@ def test_every_call_ends_once(steps):
         assert shown == Counter(call[0] for call in open_calls.values())
         assert all(entry.arrived and entry.missing for entry in world.tracker.pending())
     for member in world.members:
-        world.tracker.leave(member, lost=False)
+        world.tracker.leave(member, is_failed=False)
     finished = {ticket for _, arrived in world.ended[seen:] for ticket in arrived.values()}
     assert finished == set(open_calls)
     assert not world.tracker.pending()
@@ -405,7 +405,7 @@ def asking(world, *ranks, others=FAR):
 
 def test_the_host_is_asked_when_all_members_have_come(world):
     membership = asking(world, 0, 1)
-    world.tracker.join(membership, world.members[0], "a", said=("procs", "infos"))
+    world.tracker.join(membership, world.members[0], "a", contribution=("procs", "infos"))
     assert not world.asked
     world.tracker.join(membership, world.members[1], "b")
     (collective,) = world.asked
@@ -423,7 +423,7 @@ def test_one_operation_of_a_membership_is_before_the_host_at_a_time(world):
     assert len(world.asked) == 1
     world.asked[0].finish(statuses.ERR_TIMEOUT)
     assert [sorted(collective.arrived.values()) for collective in world.asked] == [["a"], ["b"]]
-    world.tracker.leave(world.members[0], lost=True)
+    world.tracker.leave(world.members[0], is_failed=True)
     assert len(world.asked) == 2
     assert not world.tracker.pending()
 
@@ -433,7 +433,7 @@ def test_who_is_lost_before_the_host_is_asked_is_told_to_it(world):
     for ticket in ("a", "b"):
         world.tracker.join(membership, world.members[0], ticket)
         world.tracker.join(membership, world.members[1], ticket)
-    world.tracker.leave(world.members[1], lost=True)
+    world.tracker.leave(world.members[1], is_failed=True)
     first = world.asked[0]
     assert (first.status, first.lost) == (statuses.SUCCESS, False)
     first.finish(statuses.SUCCESS)
@@ -447,7 +447,7 @@ def test_other_procs_make_another_membership(world):
 
 
 def test_what_crosses_does_not_wait_for_who_has_finalized(world):
-    world.tracker.leave(world.members[1], lost=False)
+    world.tracker.leave(world.members[1], is_failed=False)
     world.tracker.join(asking(world, 0, 1), world.members[0], "a")
     (collective,) = world.asked
     assert collective.status == statuses.ERR_PARTIAL_SUCCESS
@@ -525,8 +525,8 @@ def test_nothing_is_left_of_the_only_caller_that_gives_up(world):
 
 def test_it_is_too_late_to_give_up_what_is_above(world):
     members = [world.members[0]]
-    above = world.tracker.membership(world.kinds["fence"], members, others=[Proc("job", 9)])
-    world.tracker.join(above, world.members[0], "a", said=((), ()))
+    above = world.tracker.membership(world.kinds["fence"], members, remote=[Proc("job", 9)])
+    world.tracker.join(above, world.members[0], "a", contribution=((), ()))
     assert len(world.asked) == 1
     assert not world.tracker.retract(world.members[0], "a")
     world.asked[0].finish(statuses.SUCCESS)

@@ -59,7 +59,7 @@ class Consent:
         self._port = group.port
         self._confirm = confirm
         self._departures = Departures(group, limit(patience) or 0.0)
-        self._handler = Handler(self._port, self._asked)
+        self._handler = Handler(self._port, self._confirm_leave)
 
     async def leave(self, timeout: float | None = None) -> None:
         """Ask all other members, those too who join meanwhile, and leave the group when they have confirmed.
@@ -122,7 +122,7 @@ class Consent:
         with shielded(), suppress(*OVER):
             await self._handler.remove()
 
-    async def _asked(self, event: Event) -> None:
+    async def _confirm_leave(self, event: Event) -> None:
         try:
             if self._confirm is not None:
                 await settled(self._confirm(event))

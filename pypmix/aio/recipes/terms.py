@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pypmix.engine.base import Delivery
-    from pypmix.recipes.candidacy import Candidacy, Told
+    from pypmix.recipes.candidacy import Candidacy, TermListener
     from pypmix.standard.types import Proc
 
 
@@ -112,18 +112,18 @@ class Follower:
         patience: Seconds until an answer that is kept back is given up.
     """
 
-    def __init__(self, candidacy: Candidacy, observer: Told, patience: float) -> None:
+    def __init__(self, candidacy: Candidacy, observer: TermListener, patience: float) -> None:
         self._candidacy = candidacy
         self._patience = patience
         self.changed = candidacy.changed
-        self.ended = candidacy.ended
+        self.end = candidacy.end
 
     def begin(self, name: str) -> None:
         """Do nothing: the engine calls in the loop's thread."""
 
     def stop(self) -> None:
         """Follow no more."""
-        self._candidacy.ended(None)
+        self._candidacy.end(None)
 
     def failed(self, delivery: Delivery) -> None:
         """Tell that a leader has failed, and wait with the answer where it is kept back."""

@@ -256,7 +256,7 @@ class Membership(Generic[M, T]):
         kind: Kind[M, T],
         operation: str,
         members: frozenset[M],
-        others: frozenset[Proc],
+        remote: frozenset[Proc],
         group: str = "",
         asks: bool = True,
     ) -> None:
@@ -264,10 +264,10 @@ class Membership(Generic[M, T]):
         self.kind = kind
         self.operation = operation
         self.members = members
-        self.others = others
+        self.others = remote
         self.group = group
         self.groups = {group} if group else set()
-        self.asks = asks or bool(others)
+        self.asks = asks or bool(remote)
         self.running: list[Collective[M, T]] = []
         self.asking: list[Collective[M, T]] = []
 
@@ -390,13 +390,13 @@ class Collective(Generic[M, T]):
         call: T,
         collect: bool = False,
         timeout: float = 0.0,
-        said: Said | None = None,
+        contribution: Said | None = None,
         ft: bool = False,
     ) -> None:
         """Add the contribution of a member; see `Collectives.join`. The operation may have ended when this returns."""
         self.arrived[member] = call
-        if said is not None:
-            self.said[member] = said
+        if contribution is not None:
+            self.said[member] = contribution
         if self.gone and member in self.gone:
             self.gone.discard(member)
         else:
@@ -460,10 +460,10 @@ class Collective(Generic[M, T]):
                 self.lost = self.lost or not silent
                 self.settle()
 
-    def admit(self, member: M, call: T, said: Said) -> None:
+    def admit(self, member: M, call: T, contribution: Said) -> None:
         """Add the contribution of a participant that the membership does not name; `recount` checks for completion."""
         self.arrived[member] = call
-        self.said[member] = said
+        self.said[member] = contribution
         self.gone.discard(member)
 
     def recount(self) -> None:
@@ -583,7 +583,7 @@ class Collectives(Generic[M, T]):
         self,
         kind: Kind[M, T],
         members: Iterable[M],
-        others: Iterable[Proc] = (),
+        remote: Iterable[Proc] = (),
         asks: bool = False,
         id: str = "",
     ) -> Membership[M, T]:
@@ -592,29 +592,29 @@ class Collectives(Generic[M, T]):
         Args:
             kind: The kind.
             members: The procs of this server.
-            others: The procs of other servers; if there are any, the host decides.
+            remote: The procs of other servers; if there are any, the host decides.
             asks: Whether the host decides in any case.
             id: The id of the operation among others of its kind.
         """
-        return self._membership(kind, _operation(kind, id), frozenset(members), frozenset(others), "", asks)
+        return self._membership(kind, _operation(kind, id), frozenset(members), frozenset(remote), "", asks)
 
     def _membership(
         self,
         kind: Kind[M, T],
         operation: str,
         members: frozenset[M],
-        others: frozenset[Proc],
+        remote: frozenset[Proc],
         group: str,
         asks: bool,
     ) -> Membership[M, T]:
-        key = operation, members, others, group
+        key = operation, members, remote, group
         membership = self._memberships.get(key)
         if membership is None:
             membership = self._memberships[key] = Membership(self, kind, *key, asks)
         return membership
 
     def of_group(
-        self, kind: Kind[M, T], group: str, members: frozenset[M], others: frozenset[Proc], member: M
+        self, kind: Kind[M, T], group: str, members: frozenset[M], remote: frozenset[Proc], member: M
     ) -> Membership[M, T]:
         """Return the membership of a member's operation that all participants call by the group's name."""
         known = self._named.get(group)
@@ -625,10 +625,10 @@ class Collectives(Generic[M, T]):
             if membership.kind is kind:
                 if membership.awaits(member):
                     return membership
-                if membership.members == members and membership.others == others:
+                if membership.members == members and membership.others == remote:
                     same = membership
         if same is None:
-            same = Membership(self, kind, _operation(kind, group), members, others, group)
+            same = Membership(self, kind, _operation(kind, group), members, remote, group)
             known.append(same)
         return same
 
@@ -712,7 +712,7 @@ class Collectives(Generic[M, T]):
         call: T,
         collect: bool = False,
         timeout: float = 0.0,
-        said: Said | None = None,
+        contribution: Said | None = None,
         ft: bool = False,
     ) -> Collective[M, T]:
         """Join a member to the oldest operation in progress that it has not called yet, or begin the next one.
@@ -724,7 +724,7 @@ class Collectives(Generic[M, T]):
             collect: Whether the member requests the data of all.
             timeout: Seconds after which to give up; 0 for no limit. The earliest limit applies to all participants,
                 and remains if its caller is lost.
-            said: The procs and the directives, if they are needed later.
+            contribution: The procs and the directives, if they are needed later.
             ft: Whether the member requests to continue without members that exit or leave.
 
         Returns:
@@ -738,10 +738,10 @@ class Collectives(Generic[M, T]):
                 break
         else:
             collective = self.begin(membership, member)
-        collective.add_contribution(member, call, collect, timeout, said, ft)
+        collective.add_contribution(member, call, collect, timeout, contribution, ft)
         return collective
 
-    def leave(self, member: M, lost: bool) -> None:
+    def leave(self, member: M, is_failed: bool) -> None:
         """Stop waiting for a member that has finalized or is lost.
 
         A finalized member may reconnect: later operations wait for it, and so do operations begun by a member that has
@@ -750,18 +750,18 @@ class Collectives(Generic[M, T]):
 
         Args:
             member: The member.
-            lost: Whether it did not finalize: its contributions are removed.
+            is_failed: Whether it did not finalize: its contributions are removed.
         """
-        if lost:
+        if is_failed:
             self._gone.add(member)
-            self._forgo(member, lost=True)
+            self._forgo(member, is_failed=True)
         else:
             self._finalized.add(member)
         for collective in list(self.running):
             if member not in collective.membership.members or not collective.awaited or not collective.is_running:
                 continue
             if member in collective.arrived:
-                if not lost:
+                if not is_failed:
                     continue
                 collective.take_back(member)
             elif member in collective.gone or self._returns(member, collective):
@@ -779,10 +779,10 @@ class Collectives(Generic[M, T]):
     def stop_expecting(self, member: M) -> None:
         """Stop expecting a finalized member, which will not reconnect."""
         self._gone.add(member)
-        self.leave(member, lost=False)
+        self.leave(member, is_failed=False)
         self._forgo(member)
 
-    def _forgo(self, member: M, lost: bool = False, void: Callable[[T], bool] | None = None) -> None:
+    def _forgo(self, member: M, is_failed: bool = False, void: Callable[[T], bool] | None = None) -> None:
         """Remove a member from complete operations, which the host decides; they end if no caller remains."""
         # The newest first, so that no operation without callers is forwarded to the host.
         for collective in reversed([each for each in self.running if not each.awaited]):
@@ -792,7 +792,7 @@ class Collectives(Generic[M, T]):
                 continue
             collective.take_back(member)
             collective.gone.add(member)
-            if lost and not collective.is_forwarded:
+            if is_failed and not collective.is_forwarded:
                 collective.lost = True
             if not collective.arrived:
                 collective.finish(None)
@@ -830,14 +830,14 @@ class Collectives(Generic[M, T]):
                 return True
         return False
 
-    def calls_of(self, member: M, kind: str, members: frozenset[M], others: frozenset[Proc]) -> list[T]:
+    def calls_of(self, member: M, kind: str, members: frozenset[M], remote: frozenset[Proc]) -> list[T]:
         """Return the calls of a member that have not been answered, of one kind and by the same procs."""
         return [
             collective.arrived[member]
             for collective in self.running
             if member in collective.arrived
             and collective.membership.kind.name == kind
-            and (collective.membership.members, collective.membership.others) == (members, others)
+            and (collective.membership.members, collective.membership.others) == (members, remote)
         ]
 
     def expire(self, kind: str, name: str, procs: frozenset[Proc]) -> None:

@@ -79,15 +79,15 @@ class Wish(Record):
     leads: bool = False
 
 
-def final_order(given: Iterable[tuple[Iterable[Proc], tuple[Proc, ...]]]) -> tuple[Proc, ...]:
+def final_order(orders: Iterable[tuple[Iterable[Proc], tuple[Proc, ...]]]) -> tuple[Proc, ...]:
     """Return the final order of the members, empty if no contributor gives one.
 
     If several do, that of the first proc counts, so that neither arrival nor the layout of nodes decides.
 
     Args:
-        given: For each contributor, the procs for which it speaks, and its value of `FINAL_MEMBERSHIP_ORDER`.
+        orders: For each contributor, the procs for which it speaks, and its value of `FINAL_MEMBERSHIP_ORDER`.
     """
-    return min([(sorted(procs), order) for procs, order in given if order], default=([], ()))[1]
+    return min([(sorted(procs), order) for procs, order in orders if order], default=([], ()))[1]
 
 
 def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:

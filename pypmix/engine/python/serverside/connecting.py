@@ -206,7 +206,7 @@ class Connecting(Topic):
         # Each member of a group names all of it: no copy for each.
         said = store.groups[group] if group else tuple(store.ungrouped(store.resolve(procs, process.proc))), infos
         ft = is_ft(membership.kind.name, infos)
-        return self.server.collectives.join(membership, process, call, timeout=timeout, said=said, ft=ft)
+        return self.server.collectives.join(membership, process, call, timeout=timeout, contribution=said, ft=ft)
 
     # Events
 

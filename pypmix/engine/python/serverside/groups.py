@@ -268,7 +268,7 @@ class Groups(Constructing):
         if timeout is None:
             timeout = timeout_of(infos)
         said, ft = (store.groups[name], infos), bool(infos) and is_ft(DESTRUCT, infos)
-        return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, said=said, ft=ft)
+        return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, contribution=said, ft=ft)
 
     def formed(self, key: str) -> tuple[Proc, ...]:
         """Return the members of a group at the time when it was formed."""
