@@ -12,6 +12,7 @@ import sys
 
 from pypmix.arguments import ranked, target
 from pypmix.engine.select import open_client
+from pypmix.engine.stacks import offer_stacks
 from pypmix.standard.errors import NotInitialized, PMIxError, Unreachable
 from pypmix.standard.ops import Finalize
 from pypmix.standard.values import infos
@@ -292,6 +293,8 @@ class ClientBase:
     def _open(self) -> None:
         if self.is_open:
             raise PMIxError("the client is open already", operation="open", hint="a client is opened once")
+        if "PMIX_NAMESPACE" in (os.environ if self._env is None else self._env):
+            offer_stacks()
         session = open_client(self._engine, self._env, self._directives)
         wanted = self._singleton
         if wanted != "allow" and session.singleton != (wanted == "require"):

@@ -163,7 +163,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
     option("--install", action="store_true", help="Make `import pmix` work for all of this environment.")
     option("--uninstall", action="store_true", help="Take --install back.")
     _add_local(add)
-    for adds in (_add_looking, _add_changing, _add_publishing):
+    for adds in (_add_looking, _add_debugging, _add_changing, _add_publishing):
         adds(add_tool)
     return root, commands
 
@@ -290,6 +290,28 @@ def _add_looking(add_tool: Adder) -> None:
     option("--count", metavar="N", type=_count, help="Stop after so many events, at least 1.")
     option("--timeout", metavar="SECONDS", type=float, help="Stop after this time.")
     option("--json", action="store_true", help="Print one JSON object per event and line.")
+
+
+def _add_debugging(add_tool: Adder) -> None:
+    option = add_tool(
+        _stacks,
+        "Print the Python stacks of all ranks of a running job, on all of its nodes; equal stacks are printed once. "
+        "The exit code is 1 where no rank has any.",
+    )
+    option("job", metavar="JOB", nargs="?", help="The job, by its nspace or its number; the first if not given.")
+    option("--timeout", metavar="SECONDS", type=float, default=60.0, help="How long to wait; 60 s if not given.")
+    option = add_tool(
+        _attach,
+        "Attach a debugger to a rank of a running job: in this terminal, or on its node by the node's daemon.",
+    )
+    option("rank", metavar="RANK", type=int, help="The rank.")
+    option("job", metavar="JOB", nargs="?", help="The job, by its nspace or its number; the first if not given.")
+    option(
+        "--debugger",
+        metavar="COMMAND",
+        default="",
+        help="The debugger's command, before the pid; pdb if the rank's Python can attach it, and 'gdb -p' otherwise.",
+    )
 
 
 def _add_changing(add_tool: Adder) -> None:
@@ -525,6 +547,18 @@ def _events(arguments: Namespace) -> None:
     from pypmix.cli.events import events
 
     events(_reach(arguments), arguments.code, arguments.count, arguments.timeout, arguments.json)
+
+
+def _stacks(arguments: Namespace) -> int:
+    from pypmix.cli.stacks import stacks
+
+    return stacks(_reach(arguments), arguments.job, arguments.timeout)
+
+
+def _attach(arguments: Namespace) -> int:
+    from pypmix.cli.stacks import attach
+
+    return attach(_reach(arguments), arguments.rank, arguments.job, arguments.debugger)
 
 
 def _grow(arguments: Namespace) -> None:

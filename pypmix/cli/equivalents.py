@@ -105,6 +105,12 @@ EQUIVALENTS = (
         1,
         advice="say --output-directory DIR for a file of each rank, --tag-output, --timestamp-output or --merge-stderr",
     ),
+    Equivalent(
+        ("tv", "stop-on-exec", "stop-in-init", "stop-in-app"),
+        "mpirun, prterun",
+        0,
+        advice="say --debug RANK for a debugger in this terminal, or `pypmix attach RANK` once the job runs",
+    ),
     Equivalent(("enable-recovery", "recoverable"), "mpirun, prterun", 0, ("--keep-going",)),
     Equivalent(("preload-files",), "mpirun", 1, advice="say --preload FILE for each file"),
     Equivalent(("s", "preload-binary"), "mpirun", 0, advice="say --preload FILE with the program's file"),

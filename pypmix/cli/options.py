@@ -84,6 +84,13 @@ def _reader(name: str, text: str) -> int | str | None:
     return rank
 
 
+def _rank(name: str, text: str) -> int:
+    rank = decimal(text, 1 << 31)
+    if rank is None:
+        raise UsageError(f"{name} takes a rank, not {text!r:.80}")
+    return rank
+
+
 def _one_of(choices: Sequence[str]) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text not in choices:
@@ -308,6 +315,20 @@ OPTIONS = (
         "NODE@SECONDS,...",
         "Lose a node such as node1@3s: all ranks of one that is simulated are killed, and a real one's daemon too.",
         _faults,
+    ),
+    Option(
+        "debugged",
+        ("--debug",),
+        "RANK",
+        "Open a debugger on this rank in this terminal: pdb for a Python program, gdb for others. Ranks that are PMIx "
+        "programs wait in PMIx_Init until this one arrives there.",
+        _rank,
+    ),
+    Option(
+        "debugger",
+        ("--debugger",),
+        "COMMAND",
+        "The command of the debugger of --debug, before the program's words, such as 'gdb --args'.",
     ),
     Option(
         "warm",
@@ -671,6 +692,9 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     size = sum([app.np for app in apps])
     if isinstance(reader, int) and reader >= size and not fill and reader != RANK_WILDCARD:
         raise UsageError(f"--stdin takes one of the ranks 0 to {size - 1}, not {reader}")
+    if debugger := _take_debugger(job, apps, fill):
+        job |= debugger
+        reader = int(debugger["debugger"][0])
     if reader == PUSH:
         job["pushed"], reader = True, RANK_WILDCARD
     try:
@@ -700,6 +724,18 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         # The rest are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )
+
+
+def _take_debugger(job: dict[str, Any], apps: Sequence[Application], fill: bool) -> dict[str, Any]:
+    """Remove the options about a debugger from the options of the job, and return the terms that they become."""
+    rank, command = job.pop("debugged", None), job.pop("debugger", "")
+    if rank is None:
+        if command:
+            raise UsageError("--debugger is the command of a debugger: add --debug RANK")
+        return {}
+    from pypmix.cli.debugging import debug_terms
+
+    return debug_terms(rank, command, apps, fill)
 
 
 def _check_preload(apps: Sequence[Application]) -> None:

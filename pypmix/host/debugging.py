@@ -54,6 +54,8 @@ class Debugging:
         """The ranks that have arrived, by job and breakpoint, until all have."""
         self._stopped: set[Proc] = set()
         """The ranks that are stopped at their first instruction."""
+        self._passed: set[str] = set()
+        """The jobs whose rank under a debugger has arrived in `PMIx_Init`."""
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
@@ -74,6 +76,9 @@ class Debugging:
         job = self._host.jobs.get(proc.nspace)
         if job is None:
             return
+        if job.job.debugger and where == IN_INIT:
+            self._follow(job, proc)
+            return
         expected = self._expected(job, where)
         # Servers of libpmix before release 5 report all ranks of a node at once.
         arrived = {rank.proc.rank for rank in job.ranks} if proc.rank == RANK_LOCAL_PEERS else {proc.rank}
@@ -82,6 +87,15 @@ class Debugging:
         if found := arrived & expected:
             self._waiting.setdefault((proc.nspace, where), set()).update(found)
             self._check(job, where)
+
+    def _follow(self, job: RunningJob, proc: Proc) -> None:
+        """Hold ranks in `PMIx_Init` until the rank under a debugger has arrived there, or has ended."""
+        leader = job.rank(int(job.job.debugger[0]))
+        if proc.rank == RANK_LOCAL_PEERS or leader is None or proc == leader.proc:
+            self._passed.add(job.nspace)
+            self.release([Proc.unchecked(job.nspace, RANK_WILDCARD)])
+        elif leader.over or job.nspace in self._passed:
+            self.release([proc])
 
     def release(self, procs: Sequence[Proc]) -> None:
         """Release procs, ranks or whole jobs, wherever they have stopped."""
@@ -122,12 +136,15 @@ class Debugging:
 
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:
         self._stopped.discard(rank.proc)
+        if job.job.debugger and int(job.job.debugger[0]) == rank.proc.rank:
+            self.release([Proc.unchecked(job.nspace, RANK_WILDCARD)])
         for nspace, where in list(self._waiting):
             if nspace == job.nspace:
                 self._check(job, where)
 
     def _job_ended(self, job: RunningJob) -> None:
         """Forget a job, and end the daemons that were started for it."""
+        self._passed.discard(job.nspace)
         for key in [key for key in self._waiting if key[0] == job.nspace]:
             del self._waiting[key]
         for other in list(self._host.jobs.values()):

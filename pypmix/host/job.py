@@ -191,7 +191,7 @@ class JobLayout(Record):
         stops: The keys of the places where ranks stop for a debugger (PMIX_DEBUG_STOP_ON_EXEC and so on), each with the
             ranks that stop there, such as `0,3`; empty for all.
         target: The proc or the job that this job, of debugger daemons, examines (PMIX_DEBUG_TARGET).
-        debugger: A rank and the command of the debugger that it runs its program under; empty for none.
+        debugger: A rank that runs under a debugger, and its command line with that; empty for none.
     """
 
     nspace: str
@@ -217,6 +217,8 @@ class JobLayout(Record):
         for app in self.apps:
             if not isinstance(app, Application):
                 raise TypeError(f"the apps of a job are Applications, not {type(app).__name__}")
+        if self.debugger and int(self.debugger[0]) >= self.size:
+            raise ValueError(f"there is no rank {self.debugger[0]} to debug: the job has ranks 0 to {self.size - 1}")
         if self.size >= RANK_VALID:
             raise OverflowError(f"a job holds less than {RANK_VALID} ranks, not {self.size}")
         names = [node.hostname for node in self.nodes]

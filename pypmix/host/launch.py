@@ -105,6 +105,8 @@ def spawn(
     files: tuple[int, int, int],
     wdir: str = "",
     mask: Collection[int] = (),
+    *,
+    foreground: bool = False,
 ) -> int:
     """Start a process in a separate process group and return its pid, which names the group.
 
@@ -120,11 +122,12 @@ def spawn(
         files: The descriptors to give it as its standard input, output and error.
         wdir: Its working directory; empty for the directory of this process.
         mask: The signals that it blocks from the start.
+        foreground: Whether it gets this process's terminal, as the job of a shell does.
 
     Raises:
         OSError: It cannot be executed; the error names the file.
     """
-    session = has_terminal()
+    session = has_terminal() and not foreground
     if wdir:
         # posix_spawn cannot change the directory. subprocess can, and costs 5 ms to import.
         import subprocess
@@ -231,6 +234,21 @@ def explain(error: OSError, path: str) -> str:
     if error.errno == errno.ENOEXEC:
         return f"{path} is neither a binary of this machine nor a script with a #! line"
     return f"{error.filename or path}: {error.strerror}"
+
+
+def give_terminal(group: int) -> None:
+    """Make a process group the one that reads the terminal and gets its signals, if this process has a terminal."""
+    # Done from the background, it would stop this process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))
+    try:
+        os.tcsetpgrp(0, group)
+    except OSError:
+        # The input is not a terminal, or not the terminal of this session.
+        return
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # It may have been stopped because it read the terminal before.
+    signal_group(group, signal.SIGCONT)
 
 
 def signal_group(group: int, signum: int) -> bool:

@@ -122,7 +122,9 @@ class LocalShare(Share):
             stdin = self._input(rank, null, ours)
             stdout, stderr = self._outputs(rank, ours)
             files = (stdin, stdout, stderr)
-            if number in job.job.stopped_ranks(keys.DEBUG_STOP_ON_EXEC):
+            if self._is_debugged(rank):
+                self._start_debugger(rank, app, env, files, place.cpus_of(number))
+            elif number in job.job.stopped_ranks(keys.DEBUG_STOP_ON_EXEC):
                 from pypmix.host.stopping import start_stopped
 
                 rank.pid = start_stopped(program, argv, env, files, app.wdir, place.cpus_of(number))
@@ -138,9 +140,31 @@ class LocalShare(Share):
         if rank.pidfd >= 0:
             self.host.loop.watch(rank.pidfd, READ, lambda: self._look(rank))
 
+    def _is_debugged(self, rank: Rank) -> bool:
+        debugger = self.launch.job.job.debugger
+        return bool(debugger) and int(debugger[0]) == rank.proc.rank
+
+    def _has_terminal(self, rank: Rank) -> bool:
+        """Return True if a rank has this process's input and output to itself, as its debugger does on this node."""
+        return self._is_debugged(rank) and not self.launch.terms.forwarded
+
+    def _start_debugger(
+        self, rank: Rank, app: Application, env: dict[str, str], files: tuple[int, int, int], cpus: str
+    ) -> None:
+        """Start a rank under its debugger, which gets the terminal if it is on this node."""
+        words = self.launch.job.job.debugger[1:]
+        program = launch.find_program(words[0], env, app.wdir)
+        here = self._has_terminal(rank)
+        with launch.Bound(0, cpus):
+            rank.pid = launch.spawn(program, words, env, files, app.wdir, foreground=here)
+        if here:
+            launch.give_terminal(rank.pid)
+
     def _input(self, rank: Rank, null: int, ours: list[int]) -> int:
         """Return the descriptor that a rank reads; append the descriptors to close here to `ours`."""
         terms = self.launch.terms
+        if self._has_terminal(rank):
+            return 0
         if terms.stdin not in (RANK_WILDCARD, rank.proc.rank):
             return null
         if not terms.pushed and not terms.forwarded and (terms.stdin != RANK_WILDCARD or self.launch.job.job.size == 1):
@@ -156,6 +180,8 @@ class LocalShare(Share):
     def _outputs(self, rank: Rank, ours: list[int]) -> tuple[int, int]:
         """Return the descriptors that a rank writes to; append the descriptors to close here to `ours`."""
         terms, job = self.launch.terms, self.launch.job
+        if self._has_terminal(rank):
+            return 1, 2
         piped = job.number > 1 or job.job.size > 1 or terms.tagged or terms.stamped or terms.forwarded
         if not piped and not terms.directory and not terms.file:
             # A lone rank needs no forwarding: it inherits this process's output, perhaps a terminal.
@@ -208,6 +234,8 @@ class LocalShare(Share):
             if end is None:
                 return False
             rank.code, rank.signum, rank.dumped = end
+        if self._has_terminal(rank):
+            launch.give_terminal(os.getpgrp())
         self._unwatch(rank)
         return True
 

@@ -40,7 +40,7 @@ class Terms(Record):
         bindings: The CPUs that each rank is bound to are shown when it starts.
         stops: The places where ranks stop for a debugger; see `JobLayout`.
         target: The proc or the job that it examines, for debugger daemons.
-        debugger: A rank and the command of its debugger; see `JobLayout`.
+        debugger: A rank under a debugger, and its command line; see `JobLayout`.
     """
 
     tagged: bool = False
