@@ -37,7 +37,13 @@ def traced(error: BaseException) -> str:
 
 
 def struck(error: BaseException) -> bool:
-    """Return True if an exception was raised by a signal handler, which may interrupt any code."""
+    """Return True if an exception was raised by a signal handler, which may interrupt any code.
+
+    Such an exception belongs to the program: it reaches the caller of the interrupted wait, which can be repeated. Any
+    other exception is a fault of pypmix: it is logged and fails one operation, and the connection stays open for the
+    operations of other threads and tasks. Ending the connection for both would need no distinction, but then one
+    broken call, or the time limit of a test, would end all others of the process.
+    """
     # Python calls a handler with the interrupted frame; a handler in C, such as that of Ctrl-C, raises no `Exception`.
     if not isinstance(error, Exception):
         return True
