@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from pypmix.standard import attrs, keys
+from pypmix.standard import attrs, codes, keys
+from pypmix.standard.types import DataArray
 from pypmix.topology.bitmaps import bitmap, parse_list
 from pypmix.topology.files import Files
 from pypmix.topology.kernel import read_machine
@@ -109,7 +110,7 @@ def described(info: JobInfo, job: JobLayout, hostname: str) -> JobInfo:
     if names:
         more.append(attrs.HOSTNAME_ALIASES(names))
     nodes = tuple([(*infos, *more) if _is_about(infos, hostname) else infos for infos in info.nodes])
-    places = _places(machine, node)
+    places = _places(machine, node, hostname)
     procs = tuple([(rank, (*infos, *places[rank]) if rank in places else infos) for rank, infos in info.procs])
     return info.replace(nodes=nodes, procs=procs)
 
@@ -118,9 +119,9 @@ def _is_about(infos: tuple[Info, ...], hostname: str) -> bool:
     return any(info.key == keys.HOSTNAME and info.value.data == hostname for info in infos)
 
 
-def _places(machine: Machine, node: NodeLayout) -> dict[int, list[Info]]:
+def _places(machine: Machine, node: NodeLayout, hostname: str) -> dict[int, list[Info]]:
     """Return the infos about the places of the bound ranks of this node."""
-    localities: dict[str, Info] = {}
+    shared: dict[str, tuple[Info, ...]] = {}
     packages = machine.of_type(PACKAGE)
     on_package: dict[int, int] = {}
     found: dict[int, list[Info]] = {}
@@ -128,12 +129,26 @@ def _places(machine: Machine, node: NodeLayout) -> dict[int, list[Info]]:
         if not text:
             continue
         cpus = parse_list(text)
-        if text not in localities:
-            localities[text] = attrs.LOCALITY_STRING(format_locality(machine, cpus) or "")
-        infos = [localities[text]]
+        if text not in shared:
+            locality = attrs.LOCALITY_STRING(format_locality(machine, cpus) or "")
+            shared[text] = locality, *_distances(machine, cpus, hostname)
+        infos = [*shared[text]]
         package = next((place for place, each in enumerate(packages) if not cpus & ~each.cpus), None)
         if package is not None:
             infos.append(attrs.PACKAGE_RANK(on_package.get(package, 0)))
             on_package[package] = on_package.get(package, 0) + 1
         found[rank] = infos
     return found
+
+
+def _distances(machine: Machine, cpus: int, hostname: str) -> tuple[Info, ...]:
+    """Return the distances of this node's devices from some of its CPUs; nothing if it has no such devices."""
+    if not machine.devices:
+        return ()
+    from pypmix.topology.distances import compute_distances
+
+    try:
+        found = compute_distances(machine, cpus, hostname)
+    except LookupError:
+        return ()
+    return (attrs.DEVICE_DISTANCES(DataArray(codes.DEVICE_DIST, found)),) if found else ()

@@ -50,6 +50,12 @@ def test_places_and_the_node_are_told_to_its_own_ranks(layout: Layout) -> None:
         None,
         None,
     ]
+    gpus = [
+        {each.osname: each.mindist for each in of["pmix.dev.dist"].items if each.type == DeviceType.GPU}
+        for of in procs[:3]
+    ]
+    assert gpus == [{"renderD128": 6, "renderD129": 12}] * 2 + [{"renderD128": 12, "renderD129": 6}]
+    assert [bool(each.get("pmix.dev.dist")) for each in procs] == [True, True, True, False, False]
     assert [each.get("pmix.pkgrank") for each in procs] == [0, 1, 0, None, None]
     own, other = [data(infos) for infos in found.nodes]
     assert own["pmix.pmem"] == 32 << 30
