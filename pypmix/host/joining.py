@@ -119,7 +119,7 @@ class LoopCarrier:
         self._carrier = carrier
         self._loop = loop
         self._present = {carrier.name}
-        self._lives: dict[str, bytes] = {}
+        self._lives = {carrier.name: carrier.life(carrier.name)}
         self._closed = False
 
     @property

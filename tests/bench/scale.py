@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pypmix.host.exchange import Exchange, Hub, participant
 from pypmix.host.exchange.codec import PLACES, Field
-from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part, coordinator_of
+from pypmix.host.exchange.kinds import CONNECT, CONSTRUCT, FENCE, OUTCOME, Part
 from pypmix.host.exchange.places import Places
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
@@ -151,7 +151,7 @@ class Session:
 
     def mended(self, *, root):
         """Return the figures of a construct that loses a server when all but the last have contributed."""
-        first = coordinator_of(self.names)
+        first = min(self.names)
         lost = first if root else next(name for name in self.names if name != first)
         ends = {}
         for exchange in reversed(self.exchanges):

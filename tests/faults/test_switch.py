@@ -355,11 +355,6 @@ class Star(Hub):
         self._paces = {}
         self._free = {}
 
-    def carrier(self, name):
-        made = super().carrier(name)
-        made.heard_by_all = lambda _name: True
-        return made
-
     def _carry(self, sender, receiver, call):
         self._way(("up", sender.name), lambda: self._way(("down", receiver.name), call))
 

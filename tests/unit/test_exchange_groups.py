@@ -10,7 +10,7 @@ from pypmix.engine.groups import talk
 from pypmix.host.exchange import codec, deciding
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.kinds import CONSTRUCT, OUTCOME, Outcome, Part, coordinator_of, parts_field
+from pypmix.host.exchange.kinds import CONSTRUCT, OUTCOME, Outcome, Part, parts_field
 from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes, keys, statuses
@@ -275,7 +275,7 @@ def test_a_native_server_does_not_say_who_is_added(world):
 
 def test_where_offers_meet_is_lost_and_they_meet_at_the_next(world):
     boot = attrs.GROUP_BOOTSTRAP(2)
-    where = coordinator_of("abc")
+    where = min("abc")
     (one, proc), (other, last) = [pair for pair in zip("abc", (P[0], P[1], P[3]), strict=True) if pair[0] != where]
     first = world.ask(one, offer(proc, boot))
     world.hub.run(world.hub.clock.now + 1)
@@ -341,9 +341,9 @@ def test_parts_and_outcomes_travel():
     part = Part(7, 1, "g\udcff", party, ("a", "b"), -52, 3, *told)
     whole = parts.write((("a", part), ("b", part)))
     assert parts.read(whole) == (("a", part), ("b", part))
-    outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), b"data", False, (("a", 1), ("b", 2)))
+    outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), b"data", (("a", 1), ("b", 2)))
     assert OUTCOME.read(OUTCOME.write(outcome)) == outcome
-    assert OUTCOME.read(OUTCOME.write(Outcome(moved=True))).moved
+    assert OUTCOME.read(OUTCOME.write(Outcome(apart=True))).apart
     for broken in (whole[:-1], b"", whole.replace(b"\0\1", b"\0\x09")):
         with pytest.raises(RemoteProtocolError):
             parts.read(broken)

@@ -80,7 +80,6 @@ class Circle:
     Attributes:
         mesh: How many servers are all connected with each other.
         present: The life of each other server that is present, by its name.
-        told: Servers that are no longer present, if all others get reports of that.
         sparse: Whether this server knows more than `mesh`.
         alone: Whether the others have lost this server.
         hidden: Whether the others cannot dial this server, so that it dials all.
@@ -88,7 +87,6 @@ class Circle:
 
     def __init__(self, own: Entry, mesh: int, streams: Mapping[str, Stream], port: Port) -> None:
         self.present: dict[str, bytes] = {}
-        self.told: set[str] = set()
         self.sparse = False
         self.alone = False
         self.hidden = False
@@ -192,7 +190,6 @@ class Circle:
             left: Whether it has left.
         """
         life = self.present.pop(name, b"")
-        (self.told.add if sure and self.sparse else self.told.discard)(name)
         if sure and not self.alone:
             entry = Entry(name, life, LEFT if left else ENDED)
             if self._roll.take(entry):

@@ -73,7 +73,6 @@ from pypmix.host.exchange.kinds import (
     Outcome,
     Part,
     Spread,
-    coordinator_of,
 )
 from pypmix.host.exchange.limits import MAX_DECIDED, MAX_DECIDED_BYTES, MAX_LATE, MAX_LEFT
 from pypmix.host.exchange.places import Party, Places
@@ -442,19 +441,20 @@ class Coordinator:
         rule = KINDS[part.kind]
         if gone and not rule.loss_ends and not held.drop(gone):
             # The report of their loss has overtaken them.
-            held.answer(Decision(Outcome(moved=True)))
+            held.answer(Decision(Outcome(apart=True)))
             return
         known = None if rule.loss_ends else self._known(held)
         if known is None and (rule.unknown or gone):
             known = self._refused(part)
-        round = None if known is not None else self._round_for(held)
-        if round is not None and part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
+        if known is not None:
+            held.answer(Decision(known))
+            return
+        round = self._round_for(held)
+        if part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
             text = (
                 f"{shown(server)} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
             )
-            known = deciding.failure(statuses.ERR_BAD_PARAM, text)
-        if round is None or known is not None:
-            held.answer(Decision(known or Outcome(moved=True)))
+            held.answer(Decision(deciding.failure(statuses.ERR_BAD_PARAM, text)))
             return
         same = round.add(held)
         if round.state == Life.EXPIRES:
@@ -497,9 +497,9 @@ class Coordinator:
         return None
 
     def _refused(self, part: Part) -> Outcome | None:
-        """Return why to refuse a contribution: another server coordinates it, or a server that it needs is lost."""
-        if part.rule.unknown and coordinator_of(self._session.members) != self.name:
-            return Outcome(moved=True)
+        """Return why to refuse a contribution: another server is the root, or a server that it needs is lost."""
+        if part.rule.unknown and self._session.root != self.name:
+            return Outcome(apart=True)
         gone = self._session.gone.intersection(part.servers or part.party.servers) if part.rule.loss_ends else ()
         return self.servers_lost(part, gone) if gone else None
 
@@ -640,7 +640,7 @@ class Coordinator:
                     each.drop((name,))
             if lost and not round.present:
                 for each in round.held:
-                    each.answer(Decision(Outcome(moved=True)))
+                    each.answer(Decision(Outcome(apart=True)))
                 round.held.clear()
             if round.rule.loss_ends and (lost or takes_part) and held is not None:
                 self._end(round, self.servers_lost(held.part, (name,)))
@@ -648,10 +648,10 @@ class Coordinator:
                 self._settle(round)
 
     def meet(self) -> None:
-        """Another server has joined: rounds that wait for unknown servers may have to wait there."""
+        """Another server has joined: if it is the root, rounds whose participants are not known wait there."""
         for round in [round for round in self._all() if round.rule.unknown]:
-            if coordinator_of(self._session.members) != self.name:
-                self._end(round, Outcome(moved=True))
+            if self._session.root != self.name:
+                self._end(round, Outcome(apart=True))
 
     def close(self) -> None:
         """This server leaves: drop all rounds without an answer."""
@@ -750,20 +750,20 @@ class Coordinator:
     def _waiting(self, round: Round) -> tuple[list[str], set[Proc]]:
         if round.kind == OFFER:
             return [], self._offers(round)[0]
-        found, _, _ = self._members(round)
+        found, _ = self._members(round)
         return sorted(found), {proc for procs in found.values() for proc in procs}
 
-    def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc], bool]:
-        """Return the awaited members by server, the departed ones, and whether this server has a member left."""
+    def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc]]:
+        """Return the awaited members by server, and the departed ones."""
         party = round.held[0].part.party
         if round.alike and round.is_full() and not party.unknown and not self._anybody_gone():
-            return {}, set(), self.name in party.servers
+            return {}, set()
         present = round.present
         if round.kind == GATHER:
             part = round.held[0].part
             signature, given = part.name.encode("utf-8", "surrogateescape"), [each.data for _, each in round.parts]
             absent = [name for name in part.servers if name not in present and not self.absent(signature, name, given)]
-            return {name: [] for name in absent}, set(), True
+            return {name: [] for name in absent}, set()
         may_come = self._may_come(round)
         servers: dict[str, list[Proc]] = {}
         gone: set[Proc] = set()
@@ -787,7 +787,7 @@ class Coordinator:
             gone.update(set(procs).difference(awaited))
             if awaited:
                 waiting[server] = awaited
-        return waiting, gone, any(map(may_come, servers.get(self.name, ())))
+        return waiting, gone
 
     def _may_come(self, round: Round) -> Callable[[Proc], bool]:
         """Return a predicate that is true for members that have not ended, and have not left the group."""
@@ -797,7 +797,7 @@ class Coordinator:
         return lambda proc: not is_missing(proc, incarnation) and proc not in left
 
     def _is_awaited(self, round: Round) -> bool:
-        """Return True if a few of the members show that a proc is awaited, and this server has a member.
+        """Return True if a few of the members show that a proc is awaited.
 
         So all members are checked only when the last contribution has arrived, and not with each one before.
         """
@@ -805,8 +805,6 @@ class Coordinator:
         if round.kind == GATHER or not round.alike or round.is_full() or not self.places.stands(party):
             return False
         may_come = self._may_come(round)
-        if round.rule.needs_callers and not any(map(may_come, party.servers.get(self.name, ()))):
-            return False
         away = round.present.union(self._session.gone)
         return any(server not in away and any(map(may_come, procs)) for server, procs in party.servers.items())
 
@@ -838,11 +836,8 @@ class Coordinator:
             return
         if round.state != Life.CLOSED and self._is_awaited(round):
             return
-        waiting, gone, here = self._members(round)
-        if round.rule.needs_callers and not here:
-            # Servers that know the remaining procs here meet at the next one.
-            self._end(round, Outcome(moved=True))
-        elif (not waiting or round.state == Life.CLOSED) and not self._asks(round):
+        waiting, gone = self._members(round)
+        if (not waiting or round.state == Life.CLOSED) and not self._asks(round):
             if round.kind == CONSTRUCT:
                 self._settle_construct(round, gone, {proc for procs in waiting.values() for proc in procs})
             else:
@@ -1035,7 +1030,7 @@ class Coordinator:
         if round.kind == CONSTRUCT:
             self.forget_leader(round.name)
         # A round that ends with a lost server does not ask the others for its end.
-        inquires = not outcome.moved and not round.rule.loss_ends
+        inquires = not outcome.apart and not round.rule.loss_ends
         self._answer(round, round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 
     def _answer(self, round: Round, told: list[Held], outcome: Outcome) -> None:

@@ -368,7 +368,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
     data = b"".join([part.data for _, part in parts])
     # All arguments are given: defaults cost more.
-    return Outcome(statuses.SUCCESS, "", (), (), infos, data, False, (), False, None)
+    return Outcome(statuses.SUCCESS, "", (), (), infos, data, (), False, None)
 
 
 def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:

@@ -286,6 +286,7 @@ class Exchange:
         """The server that is being removed: its messages need no basis."""
         self._waiting: list[_Awaited] = []
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
+        self._carrier_life: Callable[[str], bytes] = getattr(carrier, "life", lambda _name: b"")
         self.state = StateLog(self)
         self.state.on(BROADCAST, self._apply_broadcast)
         self.membership = Membership(self, self.state)
@@ -296,6 +297,7 @@ class Exchange:
 
     def start(self) -> None:
         """Begin to exchange messages; handlers, listeners and watchers are in place by then."""
+        self.membership.begin(self._carrier_life(self.name))
         self._carrier.listen(partial(self.soon, self._arrived), self._note_change)
 
     def close(self) -> None:
@@ -336,6 +338,10 @@ class Exchange:
     def has(self, name: str) -> bool:
         """Return True if a server is present; this one is."""
         return name in self.membership.present
+
+    def life_of(self, name: str) -> bytes:
+        """Return the number of a present server's process, empty if the carrier does not know that."""
+        return self.membership.life_of(name)
 
     def reach(self, name: str) -> None:
         """Reach a server through the root unless it joins in a moment; in a callback of the exchange."""
@@ -730,7 +736,9 @@ class Exchange:
         if to in self.membership.detoured:
             to, topic, data = self.detours.wrap(to, message)
             message = codec.pack(TELL, TEXT.write(topic), data)
-        self._carrier.send(to, message)
+        # A later process under the name of a doubted server does not get its messages.
+        if to not in self.membership.doubted:
+            self._carrier.send(to, message)
 
     def receive(self, sender: str, message: bytes) -> None:
         """Process a message of another server that the root has passed on; in a callback of the exchange."""
@@ -839,8 +847,7 @@ class Exchange:
 
     def _note_change(self, name: str, here: bool) -> None:
         # The carrier may know a later process of that name by the time that this has its turn.
-        life = getattr(self._carrier, "life", None)
-        self.soon(self._changed, name, here, b"" if life is None or not here else life(name))
+        self.soon(self._changed, name, here, self._carrier_life(name) if here else b"")
 
     def _changed(self, name: str, here: bool, life: bytes = b"") -> None:
         if self._closed:

@@ -161,8 +161,9 @@ class Hub:
     def send(self, carrier: HubCarrier, to: str, message: bytes) -> None:
         """Deliver a message, if its receiver is still present then."""
         with self._lock:
-            receiver = self._carriers.get(to)
-            if receiver is not None and not carrier.closed and receiver not in carrier.apart:
+            # Not a later process of that name, which the sender does not know yet.
+            receiver = carrier.find(to)
+            if receiver is not None and not (carrier.closed or receiver.closed or receiver in carrier.apart):
                 self._pass(carrier, receiver, lambda: receiver.arrived(carrier, message))
 
     def _remove(self, carrier: HubCarrier) -> None:
@@ -223,6 +224,10 @@ class HubCarrier:
         """Return the number of a present server, which no other server of that name has."""
         other = self._present.get(name)
         return b"" if other is None else b"%d" % other.number
+
+    def find(self, name: str) -> HubCarrier | None:
+        """Return the carrier of a present server."""
+        return self._present.get(name)
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message.

@@ -65,7 +65,12 @@ if TYPE_CHECKING:
         @property
         def gone(self) -> frozenset[str]: ...
 
+        @property
+        def root(self) -> str: ...
+
         def has(self, name: str) -> bool: ...
+
+        def life_of(self, name: str) -> bytes: ...
 
         def reach(self, name: str) -> None: ...
 
@@ -95,9 +100,6 @@ if TYPE_CHECKING:
         @property
         def launcher(self) -> str: ...
 
-        @property
-        def root(self) -> str: ...
-
         def others(self) -> list[str]: ...
 
         def aside(self, to: str, topic: str, data: bytes) -> None: ...
@@ -124,9 +126,8 @@ class Kind(Record):
         operation: The operation.
         loss_ends: A server that takes part and is lost ends it for all at once. Otherwise it continues without the
             procs of that server, and if the coordinator is lost, at the next one.
-        needs_callers: It is void once all procs that have called it have ended, and is coordinated by a server that has
-            members left.
-        unknown: The participants are not known beforehand: contributions meet at one of all servers of the session.
+        needs_callers: It is void once all procs that have called it have ended.
+        unknown: The participants are not known beforehand: contributions meet at the root of the session.
         remembered: Servers that contribute too late get its end.
         names_alike: It fails if servers name different members; otherwise the procs that all name take part.
         spreads: Large data does not pass through the coordinator.
@@ -258,15 +259,6 @@ class Keys:
     __hash__ = None  # type: ignore[assignment]
 
 
-def coordinator_of(names: Iterable[str]) -> str | None:
-    """Return the server that coordinates the collectives of some servers; None if there are not any.
-
-    It is the first by name. If two servers lose each other but not the others, the later one by name leaves the
-    session: so the server that decides stays, and it has lost none of the servers that stay with it.
-    """
-    return min(names, default=None)
-
-
 class Spread(Record):
     """The data that the servers of a collective have kept, and send each other (`spreading`).
 
@@ -291,8 +283,7 @@ class Outcome(Record):
         servers: The servers because of which it has failed.
         infos: The infos for all.
         data: The data of the servers, one after the other.
-        moved: Nothing is decided: another server coordinates it.
-        apart: Nothing is decided: each server has to contribute separately.
+        apart: Nothing is decided: each server has to contribute once more, directly.
         parts: The contributions that it ends.
         spread: Data that servers have kept and that belongs to it, if any has.
     """
@@ -303,7 +294,6 @@ class Outcome(Record):
     servers: tuple[str, ...] = ()
     infos: tuple[Info, ...] = ()
     data: bytes = b""
-    moved: bool = False
     parts: Collection[Key] = ()
     apart: bool = False
     spread: Spread | None = None
@@ -468,10 +458,9 @@ def _write_outcome(outcome: Outcome) -> bytes:
     more: tuple[bytes, ...] = (_MORE.write(rest),) if any(rest) else ()
     if outcome.spread is not None:
         more = (*(more or (b"",)), _SPREAD.write(outcome.spread))
-    again = outcome.moved | outcome.apart << 1
-    if not (more or again or outcome.status or outcome.detail):
+    if not (more or outcome.apart or outcome.status or outcome.detail):
         return _GOOD + framed(outcome.data)
-    return pack(again, NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
+    return pack(int(outcome.apart), NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
 _GOOD = pack(0, NUMBER.write(0), b"")
@@ -484,14 +473,14 @@ def _read_outcome(data: bytes) -> Outcome:
     if data.startswith(_GOOD):
         start = len(_GOOD) + 4
         if data[len(_GOOD) : start] == _pack_length(len(data) - start if len(data) > start else 0):
-            return Outcome(0, "", (), (), (), data[start:], False, (), False, None) if len(data) > start else _SUCCESS
-    again, fields = unpack(data)
+            return Outcome(0, "", (), (), (), data[start:], (), False, None) if len(data) > start else _SUCCESS
+    apart, fields = unpack(data)
     spread = _SPREAD.read(fields.pop()) if len(fields) == 5 else None
     more = fields.pop() if len(fields) == 4 else b""
     missing, servers, infos, parts = _MORE.read(more) if more else ((), (), (), ())
     status, detail, given = expect(fields, 3)
     said = STATUS.read(status), TEXT.read(detail), missing, servers, infos, given
-    return Outcome(*said, bool(again & 1), parts, bool(again & 2), spread)
+    return Outcome(*said, parts, bool(apart), spread)
 
 
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))

@@ -133,6 +133,10 @@ class Membership:
         """Return the number of a present server's process, empty if the carrier does not know that."""
         return self._lives.get(name, b"")
 
+    def begin(self, life: bytes) -> None:
+        """Record the number of this server's process, empty if the carrier does not know that."""
+        self._lives[self.name] = life
+
     # Events of the carrier
 
     def add(self, name: str, life: bytes) -> None:
@@ -252,7 +256,7 @@ class Membership:
     def _answer_doubt(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         doubter, name, life = _DOUBT.read(data)
         known = name in self.present and self.life_of(name) == life
-        answer(b"" if known or name == self.name else b"\1", None)
+        answer(b"" if known else b"\1", None)
         root = self._next_root
         if root != self.name:
             if doubter == sender:
@@ -267,7 +271,7 @@ class Membership:
                     self.reasons[later] = f"it has no connection with {shown(min(name, doubter))}"
                     self.lose(later)
 
-        if name == self.name:
+        if known and name == self.name:
             take_answer(b"", None)
         elif known and name not in self.doubted:
             self._exchange.ask(name, LIVES, b"", take_answer)
@@ -304,8 +308,8 @@ class Membership:
     def _apply_loss(self, origin: str, data: bytes) -> None:
         name, life = _LOSS.read(data)
         if name == self.name:
-            # Without a number it may be an earlier process of this name; a living one also receives `LOST`.
-            if life:
+            # It may be an earlier process of this name; a living one also receives `LOST`.
+            if life and life == self.life_of(name):
                 self._leave(origin)
         elif self._concerns(name, life):
             if name not in self.doubted and origin != self.name:

@@ -1,13 +1,12 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
-A contribution is sent to the server that coordinates (`kinds.coordinator_of`, the one place where that is decided):
-one of the servers that take part and are not lost or, if the participants are not known, of the session. It waits for
-that server to join if it has not begun yet. Then the coordinator decides, or answers that it does not coordinate this
-(the contribution is sent to the next one), or is lost. In that case all send their contributions once more, to the next
-coordinator. One of them may have got the decision, so the next coordinator asks all that take part for ends that they
-know, and decides only if none is known. All apply the loss at the same place in the order of the session
-(`statelog`), and no server accepts a decision of a lost one after that: so a decision that is unknown then stays
-unknown. A collective that ends with any lost server ends at once when the coordinator is lost.
+A contribution is sent to the server that coordinates: the first by name of the servers that take part and are not lost
+or, if the participants are not known, the root of the session. It waits for that server to join if it has not begun
+yet. Then the coordinator decides, or is lost. In that case all send their contributions once more, to the next one. One
+of them may have got the decision, so the next coordinator asks all that take part for ends that they know, and decides
+only if none is known. All apply the loss at the same place in the order of the session (`statelog`), and no server
+accepts a decision of a lost one after that: so a decision that is unknown then stays unknown. A collective that ends
+with any lost server ends at once when the coordinator is lost.
 
 If servers have kept data for it, the decision is not the end yet: they send that to each other (`spreading`).
 
@@ -33,7 +32,6 @@ from pypmix.host.exchange.kinds import (
     OUTCOME,
     Outcome,
     Part,
-    coordinator_of,
     parts_field,
 )
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
@@ -51,6 +49,12 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
 
+    Server = tuple[str, bytes]
+    """A server, and the number of its process, if carriers know that."""
+
+    Search = tuple[Server, int, str, str]
+    """A lost coordinator, and the kind, the name and the procs of a collective."""
+
     Expire = Callable[[int, str, tuple[Proc, ...], Callable[[], None]], None]
 
 PART = "pypmix.collective"
@@ -58,11 +62,11 @@ AGAIN = "pypmix.collective.again"
 FIND = "pypmix.collective.find"
 """The topics of contributions, of contributions whose coordinator is lost, and of requests for ends that are known."""
 
-_AGAIN: Field[tuple[str, bytes]] = message(TEXT, BYTES)
-"""The lost coordinator, and the contributions."""
+_AGAIN: Field[tuple[str, bytes, bytes]] = message(TEXT, BYTES, BYTES)
+"""The lost coordinator, the number of its process, and the contributions."""
 
-_FIND: Field[tuple[str, int, str]] = message(TEXT, NUMBER, TEXT)
-"""The lost coordinator, and the kind and the name of a collective."""
+_FIND: Field[tuple[str, bytes, int, str]] = message(TEXT, BYTES, NUMBER, TEXT)
+"""The lost coordinator, the number of its process, and the kind and the name of a collective."""
 
 _ENDS: Field[tuple[bytes, ...]] = many(BYTES)
 
@@ -84,9 +88,8 @@ class Own:
         root: The coordinator.
         apart: Whether the coordinator wants it directly.
         awaited: The coordinator that it waits for, which has not joined yet.
-        lost: The last coordinator that was lost.
-        skip: Servers that do not coordinate it.
-        tries: How often a server has answered that it does not coordinate it.
+        life: The number of the coordinator's process.
+        lost: The last coordinator that was lost, and the number of its process; None for none.
         cancelled: Its end unless it is decided before; it was given up.
         kept: Data that this server sends itself.
         spreading: After the decision: the data of all servers that have kept any.
@@ -106,15 +109,14 @@ class Own:
         "early_bytes",
         "end",
         "kept",
+        "life",
         "lost",
         "part",
         "root",
         "since",
-        "skip",
         "spreading",
         "timer",
         "to",
-        "tries",
     )
 
     def __init__(self, part: Part, done: OnOutcome, since: float) -> None:
@@ -125,9 +127,8 @@ class Own:
         self.root = ""
         self.apart = False
         self.awaited: str | None = None
-        self.lost = ""
-        self.skip: set[str] = set()
-        self.tries = 0
+        self.life = b""
+        self.lost: Server | None = None
         self.cancelled: Outcome | None = None
         self.timer: Timer | None = None
         self.kept = b""
@@ -160,7 +161,7 @@ class Participant:
         self._open: dict[int, Own] = {}
         session.handle(PART, self._came)
         self._relay = Relay(session, self._parts.write)
-        self._searches: dict[tuple[str, int, str, str], list[Callable[[], None]] | None] = {}
+        self._searches: dict[Search, list[Callable[[], None]] | None] = {}
         """Calls that wait for ends that others may know, None for a search that has finished."""
         self._searching: dict[Key, tuple[int, int, str, tuple[str, ...]] | None] = {}
         """Contributions that wait for a search, and how they were given up since."""
@@ -229,12 +230,10 @@ class Participant:
         """Return the server that coordinates it; None if no server is left."""
         part = own.part
         if KINDS[part.kind].unknown:
-            return coordinator_of(self._session.members)
-        names = part.servers or part.party.names
-        if away := self._session.gone | own.skip:
-            return coordinator_of([name for name in names if name not in away])
+            return self._session.root
         # They are sorted.
-        return names[0] if names else None
+        gone = self._session.gone
+        return next((name for name in part.servers or part.party.names if name not in gone), None)
 
     def _send(self, own: Own) -> None:
         part = own.part
@@ -250,13 +249,13 @@ class Participant:
             self._lost(own, lost)
             return
         to = self._coordinator_of(own)
-        mine = part.party.servers.get(self.name, ()) if own.skip else ()
+        mine = part.party.servers.get(self.name, ()) if own.lost else ()
         if to is None or (mine and self.coordinator.are_out(part, mine)):
             # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
         elif self._session.has(to):
-            own.to, own.root, own.awaited = to, to, None
+            own.to, own.root, own.awaited, own.life = to, to, None, self._session.life_of(to)
             if to == self.name:
                 self._contribute(own, to)
             elif not (
@@ -278,7 +277,7 @@ class Participant:
         """Contribute directly."""
         own.to = own.root = to
         data = self._parts.write(((self.name, own.part),))
-        topic, data = (AGAIN, _AGAIN.write((own.lost, data))) if own.lost else (PART, data)
+        topic, data = (AGAIN, _AGAIN.write((*own.lost, data))) if own.lost else (PART, data)
         self._session.ask(to, topic, data, partial(self._told, own, to))
 
     def _send_up(self, own: Own, root: str) -> None:
@@ -402,8 +401,7 @@ class Participant:
                 if own.cancelled is not None:
                     self._tell_given_up(own, own.cancelled)
                 return
-            own.skip.add(root)
-            own.lost = root
+            own.lost = root, own.life
             self._send(own)
             return
         if isinstance(error, ServerLost):
@@ -423,11 +421,7 @@ class Participant:
             self._spread(own, outcome, outcome.spread)
             return
         if outcome.apart:
-            own.apart = True
-            self._send(own)
-            return
-        if outcome.moved:
-            self._move(own, own.root)
+            self._contribute_again(own)
             return
         self.coordinator.decided.add(own.part.kind, own.part.name, outcome)
         self._finish(own, outcome)
@@ -436,19 +430,20 @@ class Participant:
         ):
             self.coordinator.over(own.part)
 
-    def _move(self, own: Own, to: str) -> None:
-        """Another server coordinates it."""
-        own.to = None
-        own.tries += 1
-        if not own.part.rule.unknown:
-            own.skip.add(to)
-        if own.tries > MAX_AGAIN:
-            self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
-        elif self._coordinator_of(own) == to:
-            # This server does not know yet the server that does.
-            self._session.later(AGAIN_SECONDS, lambda: self._send(own))
-        else:
+    def _contribute_again(self, own: Own) -> None:
+        """Contribute directly, or to another root."""
+        own.apart, own.to = True, None
+        root = own.root
+        if not own.part.rule.unknown or self._session.root != root:
             self._send(own)
+            return
+
+        def stop_waiting() -> None:
+            if own.to is None and own.root == root and own.part.number in self._open:
+                self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+
+        # This server gets to know the other root in a moment.
+        self._session.later(DECISION_SECONDS, stop_waiting)
 
     def _finish(self, own: Own, outcome: Outcome) -> None:
         if self._open.pop(own.part.number, None) is not None:
@@ -542,11 +537,11 @@ class Participant:
 
     def _came_again(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A server contributes once more, as the coordinator is lost."""
-        lost, packed = _AGAIN.read(data)
+        name, life, packed = _AGAIN.read(data)
         for held in self._direct(sender, packed, answer):
-            self._search_before(lost, held, partial(self._come_late, held, answer))
+            self._search_before((name, life), held, partial(self._come_late, held, answer))
 
-    def _search_before(self, lost: str, held: Held, come: Callable[[], None]) -> None:
+    def _search_before(self, lost: Server, held: Held, come: Callable[[], None]) -> None:
         """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
         self._searching[held.key] = None
 
@@ -564,15 +559,19 @@ class Participant:
         except Exception as problem:
             answer(None, as_error(problem))
 
-    def _when_lost(self, name: str, call: Callable[[], None]) -> None:
-        if self._session.has(name):
-            self._until_lost.setdefault(name, []).append(call)
+    def _is_present(self, server: Server) -> bool:
+        """Return True if a process is present: a later one under its name is another one."""
+        return self._session.has(server[0]) and self._session.life_of(server[0]) == server[1]
+
+    def _when_lost(self, server: Server, call: Callable[[], None]) -> None:
+        if self._is_present(server):
+            self._until_lost.setdefault(server[0], []).append(call)
         else:
             call()
 
-    def _search(self, lost: str, part: Part, then: Callable[[], None]) -> None:
+    def _search(self, lost: Server, part: Part, then: Callable[[], None]) -> None:
         """Ask all that take part in a collective for ends that the lost coordinator has decided, and continue."""
-        if self._session.has(lost):
+        if self._is_present(lost):
             self._when_lost(lost, lambda: self._search(lost, part, then))
             return
         search = lost, part.kind, part.name, part.party.label
@@ -587,7 +586,7 @@ class Participant:
         asked = set(self._session.members)
         if not part.rule.unknown:
             # Offers for a construct are decided by another server.
-            meet = (coordinator_of(self._session.members),) if part.kind == CONSTRUCT else ()
+            meet = (self._session.root,) if part.kind == CONSTRUCT else ()
             asked.intersection_update((*part.party.names, *meet))
         asked.discard(self.name)
 
@@ -608,19 +607,19 @@ class Participant:
                     call()
 
         for name in sorted(asked):
-            self._session.ask(name, FIND, _FIND.write(search[:3]), partial(told, name))
+            self._session.ask(name, FIND, _FIND.write((*lost, part.kind, part.name)), partial(told, name))
         if not asked:
             finish()
 
     def _asked_to_find(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         """Another server coordinates a collective in place of a lost one: answer with its ends that are known here."""
-        lost, kind, name = _FIND.read(data)
+        server, life, kind, name = _FIND.read(data)
 
         def find() -> None:
             ends = self.coordinator.decided.ends(kind, name)
             answer(_ENDS.write(tuple(map(OUTCOME.write, ends))), None)
 
-        self._when_lost(lost, find)
+        self._when_lost((server, life), find)
 
     # Giving up
 
@@ -664,11 +663,15 @@ class Participant:
     def changed(self, name: str, here: bool) -> None:
         """A server has joined or is lost."""
         if here:
-            self._searches = {search: calls for search, calls in self._searches.items() if search[0] != name}
+            # Without a number of its process, a later loss of it is a search of its own.
+            self._searches = {
+                search: calls
+                for search, calls in self._searches.items()
+                if calls is not None or search[0] != (name, b"")
+            }
             self._relay.changed(name, True)
             self.coordinator.meet()
-            for own in [own for own in self.open() if own.awaited == name]:
-                self._send(own)
+            self._send_waiting(name)
             return
         self.coordinator.lose(name)
         self._relay.changed(name, False)
@@ -680,6 +683,14 @@ class Participant:
                 self._lost(own, (name,))
         for call in self._until_lost.pop(name, ()):
             call()
+        self._send_waiting(name)
+
+    def _send_waiting(self, name: str) -> None:
+        """Send the contributions that wait for a server, or for another root."""
+        roots = "", self._session.root
+        for own in self.open():
+            if own.awaited == name or (own.to is None and own.part.rule.unknown and own.root not in roots):
+                self._send(own)
 
     def _lost(self, own: Own, servers: Iterable[str]) -> None:
         """End a collective that ends with a lost server."""

@@ -212,11 +212,6 @@ class SwitchCarrier:
         """Return why a server has left; empty if it has left in order, or is present."""
         return self._reasons.get(name, "")
 
-    def heard_by_all(self, name: str) -> bool:
-        """Return True: the switch reports the end of a server to the carriers of all others."""
-        # Further reports by an exchange might be taken for news of the next process of that name.
-        return True
-
     def close(self) -> None:
         """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls."""
         with self._gate:

@@ -1444,11 +1444,8 @@ class TCPCarrier:
 
     def life(self, name: str) -> bytes:
         """Return the number of a present server's process, empty if it is not present."""
-        return self._peers.circle.present.get(name, b"")
-
-    def heard_by_all(self, name: str) -> bool:
-        """Return True if the carriers of all others know the end of a server that is no longer present, or will."""
-        return name in self._peers.circle.told
+        circle = self._peers.circle
+        return circle.life if name == self.name else circle.present.get(name, b"")
 
     def close(self) -> None:
         """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls.
