@@ -113,6 +113,8 @@ def test_links_break_at_any_moment(seed, servers, radix, broken):
 # What was given once more arrives before what had been on its way through the lost server.
 @example(104, 9, 1, 1, 3)
 @example(72, 9, 1, 4, 3)
+# The procs of the next coordinator end while its own contribution waits for decisions of the lost one.
+@example(3491587602, 5, 2, 1, 1)
 # A server that nobody answers any more looks for a decision that cannot come, and ends that.
 @example(1948942435, 8, 3, 3, 2)
 def test_groups_go_on_whichever_server_in_the_middle_is_lost(seed, servers, radix, departures, losses):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.host.exchange import Crossing, Exchange, Hub
-from pypmix.host.exchange.crossing import LOST
+from pypmix.host.exchange.localserver import LOST
 from pypmix.standard import attrs
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
@@ -115,6 +115,9 @@ class World:
         if node.alive and sum(other.alive for other in self.nodes) > 1:
             node.alive = False
             self.hub.lose(node.name)
+            # The time of a process ends with it.
+            for waiting in node.exchange._held.values():
+                waiting.timer.cancel()
             self.gone.update(proc for proc, home in self.where.items() if home is node)
 
     def finish(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.host.exchange import Crossing, Exchange, Hub
-from pypmix.host.exchange.crossing import LOST
+from pypmix.host.exchange.localserver import LOST
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo

@@ -25,6 +25,7 @@ from pypmix.host.exchange import Crossing, Exchange, Hub, deciding, statelog
 from pypmix.host.exchange import crossing as module
 from pypmix.host.exchange.codec import JOB as JOBS
 from pypmix.host.exchange.codec import PLACES as TOLD
+from pypmix.host.exchange.localserver import DIRECT_MODEX
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import NotFound, NotInitialized, OperationTimeout, PMIxError, RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
@@ -649,7 +650,7 @@ def test_news_that_do_not_parse_are_dropped(world, topic, caplog):
     assert world.all_ask(fence) == [b"<a><b><c>"] * 3
 
 
-@pytest.mark.parametrize("topic", [module.DIRECT_MODEX, module.DIRECTORY])
+@pytest.mark.parametrize("topic", [DIRECT_MODEX, module.DIRECTORY])
 def test_requests_that_do_not_parse_are_refused(world, topic):
     ends = []
     world.exchanges["a"].request("b", topic, b"\xff\xff", lambda *end: ends.append(end))

@@ -23,7 +23,7 @@ def test_groups_of_the_callers_job(requestor, count):
     """libpmix names its server in the place of the client: it counts all rather than none."""
     exchange = SimpleNamespace(name="n0", members=("n0",), handle=lambda topic, asked: None)
     places = SimpleNamespace(where=lambda proc: None if proc == SERVER else "n0")
-    queries = GroupQueries(exchange, places, lambda: GROUPS)
+    queries = GroupQueries(exchange, places, SimpleNamespace(list_groups=lambda: GROUPS))
     found = []
     upcall = SimpleNamespace(requestor=requestor, reply=found.extend)
     reach = Info(attrs.RANGE.key, Value(codes.DATA_RANGE, RANGE_NAMESPACE))

@@ -18,8 +18,8 @@ from pypmix.host.exchange import places as places_module
 from pypmix.host.exchange.codec import INFOS, PLACES, PROCS, RANKS, pack
 from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
 from pypmix.host.exchange.limits import DEFLATE_BYTES
+from pypmix.host.exchange.localserver import GroupRecord
 from pypmix.host.exchange.places import Places
-from pypmix.host.exchange.queries import Record
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.errors import RemoteProtocolError
@@ -243,7 +243,7 @@ def test_a_member_leaves_a_large_group_and_few_others_are_looked_at():
     looks = {}
     for size in (100, 1000):
         members = [Counted("job", rank) for rank in range(size)]
-        record = Record()
+        record = GroupRecord()
         record.add("g", members)
         record.add("h", members[:2])
         Counted.looks = 0
@@ -287,7 +287,7 @@ def test_a_server_is_asked_for_its_groups_where_procs_of_others_have_gone_and_no
     for rank in (0, 1):
         found["a"].departed(Proc("job", rank))
         hub.run()
-    servers = {name: crossing._server for name, crossing in found.items()}
+    servers = {name: crossing._local._server for name, crossing in found.items()}
     assert (servers["a"].asked, servers["b"].asked) == (0, 2)
     assert [event.infos[1].value.data for event in servers["b"].heard] == [Proc("job", 0), Proc("job", 1)]
     assert not servers["a"].heard

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.codec import Groups
-    from pypmix.host.exchange.collectives import Described
-    from pypmix.host.exchange.crossing import ServerLike
     from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.localserver import Described, ServerLike
     from pypmix.standard.ops import Notification, Op
 
     Name = Callable[[str], str]

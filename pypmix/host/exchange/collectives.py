@@ -30,8 +30,8 @@ from pypmix.host.exchange.kinds import (
     Part,
 )
 from pypmix.host.exchange.limits import MAX_MISSING, MAX_ROUNDS
+from pypmix.host.exchange.localserver import seconds_in
 from pypmix.host.exchange.places import LAST
-from pypmix.host.exchange.queries import Record
 from pypmix.host.naming import shown
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotSupported, PMIxError, RemoteProtocolError, error_for
@@ -52,26 +52,17 @@ from pypmix.standard.types import Info
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, Protocol
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from pypmix.engine.base import Upcall
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Outcome
+    from pypmix.host.exchange.localserver import LocalServer
     from pypmix.host.exchange.places import Incarnations, Party, Places
     from pypmix.standard.types import Proc
 
     Answer = Callable[[Upcall, Any], None]
-
-    class Described(Protocol):
-        """A job with job info."""
-
-        @property
-        def nspace(self) -> str: ...
-
-        def info(self) -> JobInfo: ...
-
-    Borrow = Callable[[JobInfo], None]
 
 JOB_INFO = "pypmix.job"
 
@@ -96,16 +87,7 @@ class Collectives:
         exchange: This server's exchange.
         places: The server of each proc.
         incarnations: How often the procs of this server have opened.
-        jobs: The jobs that this server has registered.
-        borrow: Registers a job of other servers with this one.
-        tell_gone: Reports ended procs of other servers to the server.
-        lacks: Returns True if the server knows nothing of a job.
-        remove_departed: Reports departed procs of other servers to the server, if it knows a group with them, or procs
-            that have left one group.
-        without: Informs the server, and the members of a group here, of members that had ended when it was formed.
-
-    Attributes:
-        record: The groups of members on this server, as observed here.
+        local: The server of this node.
     """
 
     def __init__(
@@ -113,27 +95,17 @@ class Collectives:
         exchange: Exchange,
         places: Places,
         incarnations: Incarnations,
-        jobs: dict[str, JobInfo | Described],
-        borrow: Borrow,
-        tell_gone: Callable[[Iterable[Proc]], None],
-        lacks: Callable[[str], bool],
-        remove_departed: Callable[..., None],
-        without: Callable[[str, Sequence[Proc], Sequence[Proc]], None],
+        local: LocalServer,
     ) -> None:
         self.name = exchange.name
-        self.record = Record()
+        self.record = local.record
         self._exchange = exchange
         self._participant = exchange.collectives
         self._coordinator = exchange.collectives.coordinator
         self._coordinator.places = places
         self._places = places
         self._incarnations = incarnations
-        self._jobs = jobs
-        self._borrow = borrow
-        self._tell_gone = tell_gone
-        self._lacks = lacks
-        self._remove_departed = remove_departed
-        self._without = without
+        self._local = local
         self._rounds: OrderedDict[str, tuple[tuple[Proc, ...], tuple[Proc, ...]]] = OrderedDict()
         self.answers: dict[type, Answer] = {
             FenceUpcall: self._fence,
@@ -326,7 +298,7 @@ class Collectives:
             upcall.reply(outcome.infos or None)
         elif part.kind == DESTRUCT:
             # The server may miss them before its host reports their end: members are informed while the group exists.
-            self._remove_departed(procs_in(outcome.infos, GROUP_ABSENT) or (), part.name)
+            self._local.remove_departed(procs_in(outcome.infos, GROUP_ABSENT) or (), part.name)
             self.record.remove(part.name, part.procs)
             upcall.reply(outcome.infos)
         else:
@@ -336,7 +308,7 @@ class Collectives:
     def _bring_jobs(self, upcall: Upcall, procs: Iterable[Proc], then: Callable[[], None]) -> None:
         """Register the jobs of procs of other servers that this one lacks, and answer an upcall then."""
         asked = []
-        for nspace in sorted(filter(self._lacks, {proc.nspace for proc in procs})):
+        for nspace in sorted(filter(self._local.lacks_job, {proc.nspace for proc in procs})):
             told = [name for name in self._places.tellers_of(nspace) if self._exchange.has(name)]
             asked += [(nspace, name) for name in told[:1]]
         found: list[bytes] = []
@@ -344,7 +316,7 @@ class Collectives:
 
         def finish(_upcall: Upcall, _op: object) -> None:
             for data in found:
-                self._borrow(JOB.read(data))
+                self._local.borrow_job(JOB.read(data))
             then()
 
         def came(data: bytes | None, _error: PMIxError | None) -> None:
@@ -361,9 +333,9 @@ class Collectives:
             then()
 
     def _asked_job(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        job = self._jobs.get(TEXT.read(data))
+        job = self._local.jobs.get(TEXT.read(data))
         if job is not None and not isinstance(job, JobInfo):
-            job = self._jobs[job.nspace] = job.info()
+            job = self._local.jobs[job.nspace] = job.info()
         answer(b"" if job is None else JOB.write(job), None)
 
     def _reply_connected(self, upcall: Upcall, outcome: Outcome) -> None:
@@ -372,7 +344,7 @@ class Collectives:
         gone = [] if made is None else [proc for proc in made.procs if self._has_gone(proc)]
         if gone:
             # The report of their end was here before the connection, which the server knows in a moment.
-            self._exchange.later(0, lambda: self._tell_gone(gone))
+            self._exchange.later(0, lambda: self._local.report_departed(gone))
 
     def _has_gone(self, proc: Proc) -> bool:
         return self._places.where(proc) is None or self._coordinator.has_gone(proc)
@@ -430,10 +402,6 @@ class Collectives:
             # The server did not know the group when their end was reported; in a later turn it does.
             ended = [proc for proc in members if where[proc] in gone or self._places.has_departed(proc)]
             if ended:
-                self._exchange.soon(self._without, name, ended, [proc for proc in members if where[proc] == self.name])
-
-
-def seconds_in(directives: Iterable[Info]) -> float:
-    """Return the shortest time limit among directives, 0 if they give none."""
-    found = [info.value.data for info in directives if info.key == keys.TIMEOUT]
-    return float(min([limit for limit in found if isinstance(limit, int) and limit > 0], default=0))
+                self._exchange.soon(
+                    self._local.report_absent, name, ended, [proc for proc in members if where[proc] == self.name]
+                )

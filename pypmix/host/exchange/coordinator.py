@@ -848,7 +848,8 @@ class Coordinator:
         if round.rule.unknown or round.is_full():
             return False
         part = round.held[0].part
-        away = round.present.union(round.absent, self._session.gone, (self.name,))
+        # This server, too: its contribution may wait for the decisions of a lost coordinator.
+        away = round.present.union(round.absent, self._session.gone)
         names = [name for name in part.servers or part.party.names if name not in away]
 
         def told(name: str) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import ENDED, GONE, SAYS, WITHOUT, say, text
-from pypmix.engine.times import GET_SECONDS, GONE_SECONDS
-from pypmix.host.exchange import codec, deciding
-from pypmix.host.exchange.codec import EVENT, MODEX
-from pypmix.host.exchange.collectives import Collectives, seconds_in
+from pypmix.host.exchange import codec
+from pypmix.host.exchange.codec import EVENT
+from pypmix.host.exchange.collectives import Collectives
 from pypmix.host.exchange.errors import as_error
 from pypmix.host.exchange.jobs import BACK, DEPARTED, FINALIZED, Jobs
-from pypmix.host.exchange.kinds import KINDS
 from pypmix.host.exchange.limits import MAX_OVER
+from pypmix.host.exchange.localserver import DirectModexes, LocalServer
 from pypmix.host.exchange.places import Incarnations, Places
 from pypmix.host.exchange.psets import Psets
 from pypmix.host.exchange.queries import GroupQueries
 from pypmix.host.naming import shown
-from pypmix.standard import attrs, keys, statuses
-from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
+from pypmix.standard import keys
+from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.ops import DirectModex, Lookup, Notification, NotifyEvent, Publish, QueryInfo, Unpublish
 from pypmix.standard.ops.events import (
     RANGE_LOCAL,
@@ -31,62 +29,27 @@ from pypmix.standard.types import RANK_WILDCARD, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, Protocol
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
-    from pypmix.engine.base import Done, Upcall
-    from pypmix.host.exchange.codec import Groups
-    from pypmix.host.exchange.collectives import Described
+    from pypmix.engine.base import Upcall
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.jobs import News
-    from pypmix.host.exchange.kinds import OnAnswer, Timer
+    from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.exchange.localserver import Described, Hop, ServerLike
     from pypmix.host.exchange.places import Where
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import Op
-
-    class ServerLike(Protocol):
-        """The calls that a crossing makes to a server; `pypmix.Server` and the sessions of both engines have it."""
-
-        @property
-        def proc(self) -> Proc: ...
-
-        def register_nspace(self, job: JobInfo, local: tuple[int, ...] | None = None) -> None: ...
-
-        def deregister_nspace(self, nspace: str) -> None: ...
-
-        def notify(self, event: Notification) -> None: ...
-
-        def define_process_set(self, name: str, members: tuple[Proc, ...], *, elsewhere: bool = False) -> None: ...
-
-        def delete_process_set(self, name: str) -> None: ...
-
-        def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None: ...
 
     Answer = Callable[[Upcall, Any], None]
     Directory = Callable[[Upcall], None]
 
 RAISED = "pypmix.event"
-DIRECT_MODEX = "pypmix.modex"
 DIRECTORY = "pypmix.directory"
 """The topics of messages between servers."""
 
-REQUIRED_KEY = keys.REQUIRED_KEY
-
-LOST = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
-"""The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
-
 STAYS = frozenset((RANGE_LOCAL, RANGE_PROC_LOCAL, RANGE_RM))
 """The ranges of events that do not concern clients of other servers."""
-
-
-class _Asked:
-    """A direct modex that another server waits for."""
-
-    __slots__ = ("answer", "timer")
-
-    def __init__(self, answer: OnAnswer) -> None:
-        self.answer = answer
-        self.timer: Timer | None = None
 
 
 class Crossing:
@@ -122,43 +85,31 @@ class Crossing:
         over: Callable[[tuple[Proc, ...]], None] | None = None,
         session: Callable[[str], bool] | None = None,
         launcher: str = "",
-        hop: Callable[[Callable[[], None]], None] | None = None,
+        hop: Hop | None = None,
     ) -> None:
         self.name = exchange.name
-        self._server = server
         self._exchange = exchange
         self._directory = directory
         self._gone = gone
         self._over = over
         self._session = session
-        self._hop = hop or (lambda call: call())
         self._places = Places(where)
+        hop = hop or (lambda call: call())
+        self._local = LocalServer(server, self.name, self._places, hop)
         self._launcher = launcher
         exchange.follow(launcher)
         self._session_jobs = Jobs(exchange, self._places, self._happened, self._late, self._remove)
         self._incarnations = Incarnations()
-        self._jobs: dict[str, JobInfo | Described] = {}
         self._ended: dict[str, set[str]] = {}
         """Jobs that had ended here before these servers of theirs knew them."""
-        self._borrowed: set[str] = set()
-        self._modexes: dict[Proc, dict[_Asked, None]] = {}
-        self._collectives = Collectives(
-            exchange,
-            self._places,
-            self._incarnations,
-            self._jobs,
-            self._borrow,
-            self._tell_gone,
-            self._lacks,
-            self._remove_departed,
-            self._without,
-        )
-        exchange.collectives.expire = self._expire
+        self._modexes = DirectModexes(server, exchange, self._places, hop)
+        self._collectives = Collectives(exchange, self._places, self._incarnations, self._local)
+        exchange.collectives.expire = self._local.expire
         self.psets = Psets(server, exchange)
-        self._queries = GroupQueries(exchange, self._places, self._listed)
+        self._queries = GroupQueries(exchange, self._places, self._local)
         self._answers: dict[type, Answer] = {
             **self._collectives.answers,
-            DirectModex: self._modex,
+            DirectModex: self._modexes.request,
             NotifyEvent: self._notify,
             QueryInfo: self._query,
         }
@@ -166,7 +117,6 @@ class Crossing:
             self._answers |= {Publish: self._forward, Lookup: self._forward, Unpublish: self._forward}
         exchange.watch(self._changed)
         exchange.hear(RAISED, self._told_event)
-        exchange.handle(DIRECT_MODEX, self._asked_modex)
         exchange.handle(DIRECTORY, self._asked_directory)
 
     # For a host, from any thread; and `psets` for process sets
@@ -250,7 +200,7 @@ class Crossing:
     # Jobs and procs
 
     def _register(self, job: JobInfo | Described, places: dict[int, str], number: int = 0) -> None:
-        self._jobs[job.nspace] = job
+        self._local.jobs[job.nspace] = job
         self._ended.pop(job.nspace, None)
         if self._launcher:
             self._session_jobs.place(job.nspace, places, number)
@@ -258,7 +208,7 @@ class Crossing:
             self._session_jobs.register(job.nspace, places)
 
     def _deregister(self, nspace: str) -> None:
-        if self._jobs.pop(nspace, None) is not None:
+        if self._local.jobs.pop(nspace, None) is not None:
             self._incarnations.forget(nspace)
             if self._launcher:
                 # The launcher makes every server forget it.
@@ -287,8 +237,8 @@ class Crossing:
         """Record that a server has forgotten a job, which ends with the last server that knew it."""
         procs = self._places.remove(teller, nspace)
         if procs is not None:
-            self._collectives.record.leave(procs)
-            self._return(nspace)
+            self._local.record.leave(procs)
+            self._local.return_job(nspace)
             if self._over is not None:
                 self._over(procs)
 
@@ -309,14 +259,13 @@ class Crossing:
         # The others are informed before the end of anything that it ends.
         self._session_jobs.submit_news(proc, DEPARTED)
         self._depart((proc,))
-        for asked in self._modexes.get(proc, ()):
-            self._exchange.later(GONE_SECONDS, lambda asked=asked: self._give_up(proc, asked))  # type: ignore[misc]
+        self._modexes.end(proc)
 
     def _depart(self, procs: tuple[Proc, ...]) -> None:
         """Record that procs of any server have ended."""
         found = self._places.depart(procs)
         # Before collectives end by it: members get reports of members that their group's destruct misses.
-        self._remove_departed(found)
+        self._local.remove_departed(found)
         self._review()
         if self._gone is not None:
             for proc in found:
@@ -327,86 +276,8 @@ class Crossing:
                 if ended:
                     self._over(ended)
 
-    def _remove_departed(self, procs: Sequence[Proc], group: str | None = None) -> None:
-        """Remove procs of other servers from groups and connections: they have ended, or their server is lost.
-
-        Args:
-            procs: The procs.
-            group: The only group that they are known to have left; all by default.
-        """
-        if not procs:
-            return
-        self._collectives.record.leave(procs, group)
-        others = {proc for proc in procs if self._places.where(proc) != self.name}
-        if not others:
-            return
-        told = (*(self._known("groups") or ()), *(self._known("connections") or ()))
-        members = {proc for name, those in told if group in (None, name) for proc in others.intersection(those)}
-        self._tell_gone([proc for proc in procs if proc in members], group)
-
-    def _without(self, group: str, gone: Sequence[Proc], members: Sequence[Proc]) -> None:
-        """Inform the server of members of a group that had ended before it was formed.
-
-        Args:
-            group: Its name.
-            gone: These members.
-            members: The members on this server: a member that got the report of the end before it called the
-                construct cannot distinguish it from the end of an earlier process of that name.
-        """
-        self._remove_departed(gone)
-        to = sorted({*members}.difference(gone))
-        if to:
-            infos = (*say(WITHOUT, group, to, (deciding.named(ENDED, gone),)).infos, attrs.EVENT_DO_NOT_CACHE(True))
-            self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_CUSTOM, infos))
-
-    def _tell_gone(self, procs: Iterable[Proc], group: str | None = None) -> None:
-        """Report to the server that procs of others have ended, or have left one group."""
-        named = () if group is None else (attrs.GROUP_ID(group),)
-        for proc in procs:
-            if self._places.where(proc) != self.name:
-                infos = (text(SAYS, GONE), *named, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
-                self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
-
-    def _tell_lost(self, procs: Iterable[Proc]) -> None:
-        """Raise the events of a failure for procs that were lost with their server, whose host can no longer do so."""
-        for proc in procs:
-            affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
-            for code in LOST:
-                infos = affected if code == statuses.ERR_PROC_ABORTED else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
-                try:
-                    self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
-                except PMIxError:
-                    # The server has closed: it has no clients to inform.
-                    return
-
-    def _known(self, what: str) -> Groups | None:
-        """Return the groups, or the connections, that the server knows; None if it does not report them."""
-        ask = getattr(self._server, what, None)
-        try:
-            return None if ask is None else ask()
-        except PMIxError:
-            return None
-
-    def _listed(self) -> Groups:
-        told = self._known("groups")
-        return self._collectives.record.listed() if told is None else told
-
     def _query(self, upcall: Upcall, op: QueryInfo) -> None:
         self._queries.answer(upcall, op, lambda end: self._collectives.attempt(lambda *_: end(), upcall))
-
-    def _expire(self, kind: int, name: str, procs: tuple[Proc, ...], done: Callable[[], None]) -> None:
-        """The time of a caller on another server has passed: end its operation for the clients of this server."""
-        expire = getattr(getattr(self._server, "session", self._server), "expire", None)
-        if expire is None:
-            # Servers of libpmix have no such call.
-            done()
-            return
-        group, _, rest = name.partition("\0")
-        id = group or rest.partition("\0")[0]
-        try:
-            expire(KINDS[kind].operation, id, frozenset(procs), lambda: self._hop(done))
-        except PMIxError:
-            done()
 
     def _review(self) -> None:
         """Check again which procs are awaited."""
@@ -420,7 +291,7 @@ class Crossing:
             for nspace in self._places.known():
                 self._remove(name, nspace)
             if self._session is None or self._session(name):
-                self._tell_lost(lost)
+                self._local.report_lost(lost)
 
     def _happened(self, news: News) -> None:
         """Process news of procs of other servers."""
@@ -435,92 +306,10 @@ class Crossing:
                 for proc in procs:
                     self._places.back(proc)
 
-    def _lacks(self, nspace: str) -> bool:
-        return nspace not in self._jobs and nspace not in self._borrowed
-
-    def _borrow(self, job: JobInfo) -> None:
-        """Register a job that other servers have, for clients that have connected with its procs."""
-        if not self._lacks(job.nspace) or not self._places.known_to(job.nspace, ()):
-            # It is known here, or it has ended already.
-            return
-        try:
-            self._server.register_nspace(job, ())
-        except PMIxError as error:
-            if error.code != statuses.ERR_EXISTS:
-                raise
-            return
-        self._borrowed.add(job.nspace)
-
-    def _return(self, nspace: str) -> None:
-        """Remove the registration of a job for connected clients, since no server has the job any longer."""
-        if nspace in self._borrowed:
-            self._borrowed.discard(nspace)
-            self._server.deregister_nspace(nspace)
-
-    # Direct modex
-
-    def _modex(self, upcall: Upcall, op: DirectModex) -> None:
-        server = self._places.where(op.proc)
-        if server is None:
-            raise NotFound("no server is known to have it", procs=(op.proc,))
-
-        def done(data: bytes | None, error: PMIxError | None) -> None:
-            if error is None:
-                upcall.reply(data)
-                return
-            error.operation, error.procs = upcall.op.name, (op.proc,)
-            if isinstance(error, OperationTimeout):
-                error.missing = frozenset(error.procs)
-            upcall.fail(error)
-
-        key = next((info.value.data for info in op.directives if info.key == REQUIRED_KEY), "")
-        seconds = seconds_in(op.directives)
-        # Without a limit it ends with the limit of the other server, however long the way there takes.
-        asked = MODEX.write((op.proc, key if isinstance(key, str) else "", seconds or GET_SECONDS))
-        self._exchange.request(server, DIRECT_MODEX, asked, done, timeout=seconds)
-
-    def _asked_modex(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        proc, key, seconds = MODEX.read(data)
-        asked = _Asked(answer)
-        self._modexes.setdefault(proc, {})[asked] = None
-        try:
-            self._server.dmodex_request(
-                proc,
-                lambda found, error, /: self._hop(lambda: self._exchange.soon(self._told, proc, asked, found, error)),
-                key=key,
-                timeout=seconds,
-            )
-        except Exception as error:
-            self._told(proc, asked, None, error)
-            return
-        if asked in self._modexes.get(proc, ()):
-            limit = min(seconds, GONE_SECONDS) if self._places.has_departed(proc) else seconds
-            asked.timer = self._exchange.later(limit, lambda: self._give_up(proc, asked))
-
-    def _told(self, proc: Proc, asked: _Asked, data: bytes | None, error: BaseException | None) -> None:
-        """A server has answered a direct modex, or its answer is no longer waited for."""
-        waiting = self._modexes.get(proc, {})
-        if asked not in waiting:
-            return
-        del waiting[asked]
-        if not waiting:
-            del self._modexes[proc]
-        if asked.timer is not None:
-            asked.timer.cancel()
-        asked.answer(data, None if error is None else as_error(error))
-
-    def _give_up(self, proc: Proc, asked: _Asked) -> None:
-        error: PMIxError
-        if self._places.has_departed(proc):
-            error = NotFound("it has gone, and has committed nothing", procs=(proc,))
-        else:
-            error = OperationTimeout("it has not committed it in time", procs=(proc,))
-        self._told(proc, asked, None, error)
-
     # Events
 
     def _notify(self, upcall: Upcall, op: NotifyEvent) -> None:
-        source = upcall.requestor or self._server.proc
+        source = upcall.requestor or self._local.proc
         mine = self._places.where(source) in (None, self.name)
         if mine:
             self._collectives.heard(op.code, source, op.infos)
@@ -556,7 +345,7 @@ class Crossing:
     def _told_event(self, _sender: str, data: bytes) -> None:
         code, reach, source, infos = EVENT.read(data)
         self._collectives.heard(code, source, infos)
-        self._server.notify(Notification(code, source, reach, infos))
+        self._local.notify(Notification(code, source, reach, infos))
 
     # Publish, lookup, unpublish
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from pypmix.engine.times import QUERY_SECONDS
 from pypmix.host.exchange.codec import GROUPS
-from pypmix.host.exchange.limits import MAX_GROUPS
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, is_among, procs_in
@@ -18,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer
+    from pypmix.host.exchange.localserver import LocalServer
     from pypmix.host.exchange.places import Places
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.ops import QueryInfo
@@ -33,55 +30,6 @@ MEMBERSHIP = keys.QUERY_GROUP_MEMBERSHIP
 KEYS = frozenset((NUM_GROUPS, GROUP_NAMES, MEMBERSHIP))
 
 
-class Record:
-    """The groups of members on this server, as observed: for servers that do not report their groups."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, Proc], dict[Proc, None]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def add(self, name: str, members: Iterable[Proc]) -> None:
-        """Add a group that was formed."""
-        found = dict.fromkeys(members)
-        if found:
-            self.remove(name, found)
-            self._groups[name, next(iter(found))] = found
-            if len(self._groups) > MAX_GROUPS:
-                self._groups.popitem(last=False)
-
-    def remove(self, name: str, members: Iterable[Proc]) -> None:
-        """Remove a group that was destructed."""
-        gone = set(members)
-        for key in [key for key, found in self._groups.items() if key[0] == name and found.keys() & gone]:
-            del self._groups[key]
-
-    def has(self, name: str, proc: Proc) -> bool:
-        """Return True if a proc is a member of a group of this name."""
-        return any(key[0] == name and proc in members for key, members in self._groups.items())
-
-    def is_others(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
-        """Return True if some of these are in a group of this name without the proc, which must not change it then."""
-        told = frozenset(members)
-        found = [group for key, group in self._groups.items() if key[0] == name and not told.isdisjoint(group)]
-        return bool(found) and not any(proc in group for group in found)
-
-    def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
-        """Remove procs that have left one group, or all."""
-        gone = set(procs)
-        for key, members in list(self._groups.items()):
-            # One lookup for each departed proc, however large the group is.
-            for proc in members.keys() & gone if name in (None, key[0]) else ():
-                del members[proc]
-            if not members:
-                del self._groups[key]
-
-    def listed(self) -> Groups:
-        """Return the groups with their members."""
-        return tuple([(key[0], tuple(members)) for key, members in self._groups.items()])
-
-
 class GroupQueries:
     """Answers queries about the groups of all servers; used in the turns of its exchange.
 
@@ -91,13 +39,13 @@ class GroupQueries:
     Args:
         exchange: This server's exchange.
         places: The server of each proc.
-        own: Returns the groups of this server.
+        local: The server of this node.
     """
 
-    def __init__(self, exchange: Exchange, places: Places, own: Callable[[], Groups]) -> None:
+    def __init__(self, exchange: Exchange, places: Places, local: LocalServer) -> None:
         self._exchange = exchange
         self._places = places
-        self._own = own
+        self._local = local
         exchange.handle(TOPIC, self._asked)
 
     def answers(self, op: QueryInfo) -> bool:
@@ -112,7 +60,7 @@ class GroupQueries:
             op: The query.
             end: Calls a function; its exception is the answer.
         """
-        found = [self._own()]
+        found = [self._local.list_groups()]
         others = [name for name in self._exchange.members if name != self._exchange.name]
         waiting = len(others)
 
@@ -136,7 +84,7 @@ class GroupQueries:
             finish()
 
     def _asked(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
-        answer(GROUPS.write(self._own()), None)
+        answer(GROUPS.write(self._local.list_groups()), None)
 
 
 def find_groups(
