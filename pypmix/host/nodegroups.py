@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pypmix.engine.collective import rules
 from pypmix.engine.groups.talk import ENDED, WITHOUT, found, keep, left_in, procs, say
-from pypmix.host.exchange.queries import KEYS, Record, find_groups
+from pypmix.host.exchange.grouprecord import GroupRecord
+from pypmix.host.exchange.queries import KEYS, find_groups
 from pypmix.host.groups import ADDED, ASSIGN_CONTEXT_ID, CONTEXT_ID, EVENTS, LOCAL_STATUS, TOLD
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import SUCCESSES, NotFound, NotSupported, PMIxError, error_for
@@ -62,7 +63,7 @@ class NodeGroups:
 
     def __init__(self, host: Manager) -> None:
         self._host = host
-        self._record = Record()
+        self._record = GroupRecord()
         self._former: dict[str, None] = {}
         self._open: Crossings | None = None
         self._expanded: dict[tuple[Proc, ...], tuple[Proc, ...]] = {}

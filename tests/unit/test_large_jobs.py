@@ -16,9 +16,9 @@ from pypmix.host import orders
 from pypmix.host.exchange import Crossing, Exchange, Hub, codec
 from pypmix.host.exchange import places as places_module
 from pypmix.host.exchange.codec import INFOS, PLACES, PROCS, RANKS, pack
+from pypmix.host.exchange.grouprecord import GroupRecord
 from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome
 from pypmix.host.exchange.limits import DEFLATE_BYTES
-from pypmix.host.exchange.localserver import GroupRecord
 from pypmix.host.exchange.places import Places
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard import attrs, codes, keys

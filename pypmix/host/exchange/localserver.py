@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from pypmix.engine.groups.talk import ENDED, GONE, SAYS, WITHOUT, say, text
 from pypmix.engine.times import GET_SECONDS, GONE_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import MODEX
 from pypmix.host.exchange.errors import as_error
+from pypmix.host.exchange.grouprecord import GroupRecord
 from pypmix.host.exchange.kinds import KINDS
-from pypmix.host.exchange.limits import MAX_GROUPS
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
 from pypmix.standard.ops import Notification
@@ -65,55 +63,6 @@ DIRECT_MODEX = "pypmix.modex"
 
 LOST = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED, statuses.EVENT_PROC_TERMINATED)
 """The codes raised for a proc that was lost with its server; the end of a proc has an older and a newer code."""
-
-
-class GroupRecord:
-    """The groups of members on this server, as observed: for servers that do not report their groups."""
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, Proc], dict[Proc, None]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def add(self, name: str, members: Iterable[Proc]) -> None:
-        """Add a group that was formed."""
-        found = dict.fromkeys(members)
-        if found:
-            self.remove(name, found)
-            self._groups[name, next(iter(found))] = found
-            if len(self._groups) > MAX_GROUPS:
-                self._groups.popitem(last=False)
-
-    def remove(self, name: str, members: Iterable[Proc]) -> None:
-        """Remove a group that was destructed."""
-        gone = set(members)
-        for key in [key for key, found in self._groups.items() if key[0] == name and found.keys() & gone]:
-            del self._groups[key]
-
-    def has(self, name: str, proc: Proc) -> bool:
-        """Return True if a proc is a member of a group of this name."""
-        return any(key[0] == name and proc in members for key, members in self._groups.items())
-
-    def is_others(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
-        """Return True if some of these are in a group of this name without the proc, which must not change it then."""
-        told = frozenset(members)
-        found = [group for key, group in self._groups.items() if key[0] == name and not told.isdisjoint(group)]
-        return bool(found) and not any(proc in group for group in found)
-
-    def leave(self, procs: Iterable[Proc], name: str | None = None) -> None:
-        """Remove procs that have left one group, or all."""
-        gone = set(procs)
-        for key, members in list(self._groups.items()):
-            # One lookup for each departed proc, however large the group is.
-            for proc in members.keys() & gone if name in (None, key[0]) else ():
-                del members[proc]
-            if not members:
-                del self._groups[key]
-
-    def listed(self) -> Groups:
-        """Return the groups with their members."""
-        return tuple([(key[0], tuple(members)) for key, members in self._groups.items()])
 
 
 class LocalServer:
