@@ -169,15 +169,15 @@ class Crossings(Exchanging):
             self._claim = -1
 
 
-def merged(found: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:
+def merged(pending: Iterable[Pending], crossing: Iterable[Pending] = ()) -> list[Pending]:
     """Merge the pending operations of several servers, with one item for each operation that they share.
 
     Args:
-        found: The pending operations of the servers.
+        pending: The pending operations of the servers.
         crossing: The pending operations of the crossings: with the procs missing on other servers, too.
     """
     one: dict[tuple[str, str], Pending] = {}
-    for item in found:
+    for item in pending:
         label = item.label.removesuffix(WITH_HOST)
         other = one.get((item.operation, label))
         if item.operation in REQUESTS:

@@ -244,7 +244,7 @@ class NodeGroups:
                 self._record.leave(left_in(op.infos) if self._record.has(name, source) else (), name)
             else:
                 members = procs_in(op.infos, MEMBERSHIP) or ()
-                if not self._record.is_others(name, members, source):
+                if not self._record.is_foreign(name, members, source):
                     self._report_absent(name, members, self._add(name, members))
         upcall.reply()
         return True

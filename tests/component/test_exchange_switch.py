@@ -382,8 +382,8 @@ def test_a_carrier_waits_for_room_only_while_it_has_something_to_send():
     assert not theirs.get_inheritable()
     changes = SimpleQueue()
     rounds = []
-    over = carrier._over
-    carrier._over = lambda: rounds.append(1) or over()
+    over = carrier._is_finished
+    carrier._is_finished = lambda: rounds.append(1) or over()
     carrier.listen(lambda *_: None, lambda *change: changes.put(change))
     ours.sendall(frame(HERE, "b"))
     assert changes.get(timeout=PATIENCE) == ("b", True)

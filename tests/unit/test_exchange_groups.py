@@ -336,7 +336,7 @@ def test_context_ids_of_servers_differ_and_never_come_again(monkeypatch):
 def test_parts_and_outcomes_travel():
     places = Places()
     parts = parts_field(lambda: places)
-    party = Party((P[2], P[0], P[1], P[3]), places.where)
+    party = Party((P[2], P[0], P[1], P[3]), places.server_of)
     told = (CONTEXT,), (P[1],), (P[2],), b"\0y"
     part = Part(7, 1, "g\udcff", party, ("a", "b"), -52, 3, *told)
     whole = parts.write((("a", part), ("b", part)))
@@ -401,19 +401,19 @@ def test_only_a_member_says_of_others_that_they_have_left_its_group():
     one, two, stranger = (Proc("job", rank) for rank in range(3))
     collectives.record.add("g", (one, two))
     said = talk.say(talk.NEWS, "g", (one,), (talk.procs(talk.DEPARTED, (two,)),)).infos
-    collectives.heard(statuses.TALK, stranger, said)
+    collectives.observe_event(statuses.TALK, stranger, said)
     # One that is a member again has not left.
-    collectives.heard(statuses.TALK, one, (*said, talk.procs(talk.ADDED, (two,))))
+    collectives.observe_event(statuses.TALK, one, (*said, talk.procs(talk.ADDED, (two,))))
     affected = attrs.GROUP_ID("g"), attrs.EVENT_AFFECTED_PROC(two)
-    collectives.heard(statuses.GROUP_LEFT, stranger, affected)
+    collectives.observe_event(statuses.GROUP_LEFT, stranger, affected)
     assert collectives.record.listed() == (("g", (one, two)),)
     taken = attrs.GROUP_ID("g"), attrs.GROUP_MEMBERSHIP([stranger, one])
     for code in (statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE):
-        collectives.heard(code, stranger, taken)
+        collectives.observe_event(code, stranger, taken)
     assert collectives.record.listed() == (("g", (one, two)),)
-    collectives.heard(statuses.TALK, one, said)
+    collectives.observe_event(statuses.TALK, one, said)
     assert collectives.record.listed() == (("g", (one,)),)
-    collectives.heard(statuses.GROUP_LEFT, one, affected)
+    collectives.observe_event(statuses.GROUP_LEFT, one, affected)
     assert collectives.record.listed() == ()
 
 

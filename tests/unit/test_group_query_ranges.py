@@ -22,7 +22,7 @@ SERVER = Proc("host@0", 0)
 def test_groups_of_the_callers_job(requestor, count):
     """libpmix names its server in the place of the client: it counts all rather than none."""
     exchange = SimpleNamespace(name="n0", members=("n0",), handle=lambda topic, asked: None)
-    places = SimpleNamespace(where=lambda proc: None if proc == SERVER else "n0")
+    places = SimpleNamespace(server_of=lambda proc: None if proc == SERVER else "n0")
     queries = GroupQueries(exchange, places, SimpleNamespace(list_groups=lambda: GROUPS))
     found = []
     upcall = SimpleNamespace(requestor=requestor, reply=found.extend)

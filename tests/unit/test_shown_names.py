@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pypmix.host.exchange
-from pypmix.host.exchange.errors import listed, lost
+from pypmix.host.exchange.errors import listed, make_loss
 from pypmix.host.naming import shown
 from pypmix.host.session import LAUNCHER
 
@@ -20,7 +20,7 @@ NAMES = {"name", "_name", "sender", "other", "peer", "origin"}
 def test_the_launcher_is_shown_without_its_mark() -> None:
     assert shown(LAUNCHER) == "launcher" and shown("n1") == "n1"
     assert listed([LAUNCHER, "n1"]) == "servers launcher, n1"
-    assert "server launcher has gone" in str(lost([LAUNCHER], "fence"))
+    assert "server launcher has gone" in str(make_loss([LAUNCHER], "fence"))
 
 
 def bare(call: ast.Call) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pypmix.host.exchange.codec import CODES, FLAG, NAME, NUMBER, SECONDS, record, some
+from pypmix.host.exchange.codec import CODES, FLAG, NAME, NUMBER, SECONDS, at_least_one, record
 from pypmix.host.notices import RAISED, Notices, job_status
 from pypmix.standard.enums import Status
 from pypmix.standard.record import Record
@@ -47,7 +47,7 @@ class End(Record):
     when: float = 0.0
 
 
-END = record(End, NAME, some(NAME), FLAG, FLAG, NUMBER, NUMBER, SECONDS)
+END = record(End, NAME, at_least_one(NAME), FLAG, FLAG, NUMBER, NUMBER, SECONDS)
 
 
 class SharedNotices(Notices):

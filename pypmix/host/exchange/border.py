@@ -118,7 +118,7 @@ class _Server:
         self._server.delete_process_set(name)
 
     def dmodex_request(self, proc: Proc, done: Done[bytes], *, key: str = "", timeout: float = 0.0) -> None:
-        def told(data: bytes | None, error: BaseException | None) -> None:
+        def take_data(data: bytes | None, error: BaseException | None) -> None:
             if error is None:
                 try:
                     done(rename_committed(data or b"", self._names.out), None)
@@ -127,7 +127,7 @@ class _Server:
                     error = problem
             done(None, error)
 
-        self._server.dmodex_request(renamed(proc, self._names.home), told, key=key, timeout=timeout)
+        self._server.dmodex_request(renamed(proc, self._names.home), take_data, key=key, timeout=timeout)
 
 
 class _Crosses:

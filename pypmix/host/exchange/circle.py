@@ -72,7 +72,7 @@ class Circle:
     """The servers that one knows.
 
     Args:
-        own: This server's record.
+        record: This server's record.
         mesh: How many servers are all connected with each other.
         streams: The streams with the others.
         port: The carrier.
@@ -85,16 +85,16 @@ class Circle:
         hidden: Whether the others cannot dial this server, so that it dials all.
     """
 
-    def __init__(self, own: Entry, mesh: int, streams: Mapping[str, Stream], port: Port) -> None:
+    def __init__(self, record: Entry, mesh: int, streams: Mapping[str, Stream], port: Port) -> None:
         self.present: dict[str, bytes] = {}
         self.sparse = False
         self.alone = False
         self.hidden = False
-        self._own = own
+        self._own = record
         self.mesh = mesh
         self._streams = streams
         self._port = port
-        self._roll = Roll(own)
+        self._roll = Roll(record)
         self._known: set[bytes] = set()
         """Records that have arrived, as bytes: most arrive from each neighbour."""
         self._apart: dict[bytes, None] = {}
@@ -112,7 +112,7 @@ class Circle:
         """Return the names of all servers, sorted."""
         return self._roll.ring() if self.sparse else sorted((self._own.name, *self.present))
 
-    def where(self, name: str) -> tuple[Address, ...]:
+    def addresses_of(self, name: str) -> tuple[Address, ...]:
         """Return where a server listens, if that is known."""
         entry = self._roll.get(name)
         return () if entry is None else entry.addresses
@@ -126,11 +126,11 @@ class Circle:
         """Return True if a server may connect under this name: not while another one of that name has not ended."""
         return not self.sparse or self.present.get(name, life) == life
 
-    def is_over(self, life: bytes) -> bool:
+    def counts_as_lost(self, life: bytes) -> bool:
         """Return True if a server has been lost."""
-        return self.alone or (self.sparse and (life in self._apart or self._roll.has_ended(life)))
+        return self.alone or (self.sparse and (life in self._apart or self._roll.is_dead(life)))
 
-    def needed(self) -> set[str]:
+    def needed_servers(self) -> set[str]:
         """Return the servers that this one has to be connected with."""
         if not self.sparse:
             return set(self.present)
@@ -181,17 +181,17 @@ class Circle:
         if self.sparse:
             self._compare(stream)
 
-    def lost(self, name: str, sure: bool, left: bool = False) -> None:
+    def remove(self, name: str, sure: bool, in_order: bool = False) -> None:
         """A server is lost to this one.
 
         Args:
             name: Its name.
             sure: Whether it is lost to all.
-            left: Whether it has left.
+            in_order: Whether it has left.
         """
         life = self.present.pop(name, b"")
         if sure and not self.alone:
-            entry = Entry(name, life, LEFT if left else ENDED)
+            entry = Entry(name, life, LEFT if in_order else ENDED)
             if self._roll.take(entry):
                 self._hurry()
         elif life:
@@ -248,7 +248,7 @@ class Circle:
             return
         if not self._roll.take(entry, stream.life if stream is not None else None):
             return
-        if entry.ended:
+        if entry.is_dead:
             self._hear_of_end(entry)
             return
         self._spread()
@@ -258,7 +258,7 @@ class Circle:
             self._greet(entry.name)
 
     def _hear_of_itself(self, entry: Entry) -> None:
-        if entry.life == self._own.life and entry.ended:
+        if entry.life == self._own.life and entry.is_dead:
             self.alone = True
             self._port.expelled()
 

@@ -161,7 +161,7 @@ def many(field: Field[T]) -> Field[tuple[T, ...]]:
     return Field(lambda values: pack(0, *map(field.write, values)), counted(read))
 
 
-def some(field: Field[T]) -> Field[tuple[T, ...]]:
+def at_least_one(field: Field[T]) -> Field[tuple[T, ...]]:
     """Return the field of any number of values, at least one."""
     any_number = many(field)
 

@@ -119,7 +119,7 @@ class Collectives:
     def pending(self) -> list[Pending]:
         """Return the open operations, oldest first; from any thread."""
         found = []
-        mine = [(own.part, self._participant.missing(own)[1], own.since) for own in self._participant.open()]
+        mine = [(local.part, self._participant.missing(local)[1], local.since) for local in self._participant.open()]
         for part, missing, since in [*mine, *self._coordinator.unattended()]:
             if part.kind != GATHER:
                 arrived = tuple([proc for proc in part.procs if proc not in missing])
@@ -142,7 +142,7 @@ class Collectives:
         error.operation = error.operation or upcall.op.name
         upcall.fail(error)
 
-    def _absent(self, signature: bytes, server: str, _given: list[bytes]) -> bool:
+    def _absent(self, signature: bytes, server: str, _data: list[bytes]) -> bool:
         """Return True if a host no longer takes part in an allgather of hosts for some procs."""
         if not self._places.any_missing:
             return False
@@ -210,7 +210,7 @@ class Collectives:
         if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
             # Native servers from 7.0 on report this for a construct that continues without members that have ended.
             status = statuses.ERR_PARTIAL_SUCCESS
-        known, leaders = self._known(name, directives) if kind == CONSTRUCT else ((), ())
+        known, leaders = self._recall_losses(name, directives) if kind == CONSTRUCT else ((), ())
         part = Part(
             self._exchange.number(),
             kind,
@@ -253,7 +253,7 @@ class Collectives:
             error.missing = frozenset([proc for proc in party.procs if self._places.is_missing(proc, incarnation)])
             upcall.fail(error)
 
-    def _known(self, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
+    def _recall_losses(self, name: str, directives: tuple[Info, ...]) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
         """Return the lost procs and the leaders that this server knows, if it contributes to a construct once more."""
         found = self._rounds.pop(name, ((), ()))
         return found if (number_in(directives, GROUP_ROUND) or 1) > 1 else ((), ())
@@ -269,11 +269,11 @@ class Collectives:
     def _cancel(self, op: GroupUpcall) -> None:
         """Give up the operations of the server under a name: all of them, or the offers of some callers."""
         given = number_in(op.directives, LOCAL_STATUS)
-        for own in self._participant.open():
-            part = own.part
+        for local in self._participant.open():
+            part = local.part
             meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
             if meant and part.name == op.group and part.kind in (CONSTRUCT, DESTRUCT, OFFER):
-                self._participant.give_up(own, deciding.ABORT if given is None else given)
+                self._participant.give_up(local, deciding.ABORT if given is None else given)
 
     # From decisions to answers
 
@@ -319,7 +319,7 @@ class Collectives:
                 self._local.borrow_job(JOB.read(data))
             then()
 
-        def came(data: bytes | None, _error: PMIxError | None) -> None:
+        def take_job(data: bytes | None, _error: PMIxError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if data:
@@ -328,7 +328,7 @@ class Collectives:
                 self.attempt(finish, upcall)
 
         for nspace, name in asked:
-            self._exchange.request(name, JOB_INFO, TEXT.write(nspace), came, timeout=DECISION_SECONDS)
+            self._exchange.request(name, JOB_INFO, TEXT.write(nspace), take_job, timeout=DECISION_SECONDS)
         if not asked:
             then()
 
@@ -341,13 +341,13 @@ class Collectives:
     def _reply_connected(self, upcall: Upcall, outcome: Outcome) -> None:
         made = deciding.connection_in(outcome.infos)
         upcall.reply(made)
-        gone = [] if made is None else [proc for proc in made.procs if self._has_gone(proc)]
+        gone = [] if made is None else [proc for proc in made.procs if self._has_left_session(proc)]
         if gone:
             # The report of their end was here before the connection, which the server knows in a moment.
             self._exchange.later(0, lambda: self._local.report_departed(gone))
 
-    def _has_gone(self, proc: Proc) -> bool:
-        return self._places.where(proc) is None or self._coordinator.has_gone(proc)
+    def _has_left_session(self, proc: Proc) -> bool:
+        return self._places.server_of(proc) is None or self._coordinator.has_left_session(proc)
 
     def _constructed(self, part: Part, outcome: Outcome, since: float) -> tuple[Info, ...]:
         infos = outcome.infos
@@ -365,7 +365,7 @@ class Collectives:
 
     # Members of groups
 
-    def heard(self, code: int, source: Proc, infos: tuple[Info, ...]) -> None:
+    def observe_event(self, code: int, source: Proc, infos: tuple[Info, ...]) -> None:
         """Process an event that passes this server, from one of its procs or from another server."""
         if code not in MEMBER_EVENTS:
             return
@@ -386,7 +386,7 @@ class Collectives:
             left = (source,)
         else:
             members = procs_in(infos, MEMBERSHIP) or ()
-            if not self.record.is_others(name, members, source):
+            if not self.record.is_foreign(name, members, source):
                 self._formed(name, members, self._exchange.now())
         for proc in left:
             self.record.leave((proc,), name)
@@ -395,7 +395,7 @@ class Collectives:
     def _formed(self, name: str, members: tuple[Proc, ...], since: float) -> None:
         """Record a group that was formed, or has other members than before; see `Coordinator.joined`."""
         left = self._coordinator.joined(name, members, since)
-        where = {proc: self._places.where(proc) for proc in members}
+        where = {proc: self._places.server_of(proc) for proc in members}
         if self.name in where.values():
             gone = {None, *self._exchange.gone}
             self.record.add(name, [proc for proc in members if where[proc] not in gone and proc not in left])

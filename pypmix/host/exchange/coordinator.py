@@ -191,7 +191,7 @@ class Decided:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Key, _End] = OrderedDict()
+        self._find_outcome: OrderedDict[Key, _End] = OrderedDict()
         self._new: deque[_End] = deque()
         self._waiting = self._bytes = 0
         """The number of contributions in these, and the size of their data."""
@@ -213,20 +213,20 @@ class Decided:
         """Return the end of a contribution."""
         while self._new:
             end = self._new.popleft()
-            self._known.update(dict.fromkeys(end[2].parts, end))
-            while len(self._known) > max(MAX_DECIDED, len(end[2].parts)):
-                self._known.popitem(last=False)
+            self._find_outcome.update(dict.fromkeys(end[2].parts, end))
+            while len(self._find_outcome) > max(MAX_DECIDED, len(end[2].parts)):
+                self._find_outcome.popitem(last=False)
         self._waiting = self._bytes = 0
-        found = self._known.get(key)
+        found = self._find_outcome.get(key)
         return None if found is None else found[2]
 
-    def ends(self, kind: int, name: str) -> list[Outcome]:
+    def list_outcomes(self, kind: int, name: str) -> list[Outcome]:
         """Return the decisions about the collectives of a name; a construct may have been decided as an offer."""
-        known = {id(end): end for end in (*self._known.values(), *self._new)}
+        known = {id(end): end for end in (*self._find_outcome.values(), *self._new)}
         return [end[2] for end in known.values() if end[1] == name and end[0] in (kind, OFFER)]
 
 
-class Held:
+class PendingContribution:
     """Contributions that have arrived as one and wait for the others: one, or several that were combined on the way.
 
     Args:
@@ -289,7 +289,7 @@ class Round:
         alike: Whether all servers name the same.
         expected: How many servers take part, according to the first of them.
         flat: Whether so few servers contribute that none is between the others and the coordinator.
-        held: The contributions that have arrived and wait.
+        pending: The contributions that have arrived and wait.
         keys: All contributions that have arrived, even if their server is lost.
         leaders: The procs that have declared themselves leaders in these.
         dead: The procs whose offers were taken back.
@@ -307,12 +307,12 @@ class Round:
         "expected",
         "flat",
         "give_up",
-        "held",
         "keys",
         "kind",
         "leaders",
         "members",
         "name",
+        "pending",
         "rule",
         "since",
         "state",
@@ -329,7 +329,7 @@ class Round:
         self.expected = 0
         self.flat = True
         self.alike = True
-        self.held: list[Held] = []
+        self.pending: list[PendingContribution] = []
         self.keys: list[Key] = []
         self.leaders: set[Proc] = set()
         self.dead: set[Proc] = set()
@@ -339,7 +339,7 @@ class Round:
         self.give_up: Callable[[int], None] | None = None
 
     def __contains__(self, server: str) -> bool:
-        return any(server in held.servers for held in self.held)
+        return any(server in pending.servers for pending in self.pending)
 
     def step(self, what: str) -> None:
         """Take a step of its state machine.
@@ -352,22 +352,22 @@ class Round:
     @property
     def parts(self) -> list[tuple[str, Part]]:
         """The contributions that have arrived, in the order of servers."""
-        return sorted([part for held in self.held for part in held.parts], key=_by_server)
+        return sorted([part for pending in self.pending for part in pending.parts], key=_by_server)
 
     @property
     def present(self) -> set[str]:
         """The servers that have contributed."""
-        return {server for held in self.held for server in held.servers}
+        return {server for pending in self.pending for server in pending.servers}
 
     def is_full(self) -> bool:
         """Return True if as many servers have contributed as take part."""
         if self.flat:
-            return len(self.held) >= self.expected
-        return sum([len(held.servers) for held in self.held]) >= self.expected
+            return len(self.pending) >= self.expected
+        return sum([len(pending.servers) for pending in self.pending]) >= self.expected
 
-    def add(self, held: Held) -> bool:
+    def add(self, pending: PendingContribution) -> bool:
         """Add a contribution. Return True if it names the same members as the others."""
-        part = held.part
+        part = pending.part
         party = part.party
         if not self.keys:
             self.members = party.members
@@ -377,14 +377,14 @@ class Round:
         if not same:
             self.alike = False
             self.members &= party.members
-        self.held.append(held)
-        self.keys += held.keys
+        self.pending.append(pending)
+        self.keys += pending.keys
         if part.infos:
             self.keys += _offered_in(part)
         return same
 
 
-class _Late(Record):
+class LateConstruct(Record):
     """A construct that has ended without servers that may still contribute to it."""
 
     name: str
@@ -415,7 +415,7 @@ class Coordinator:
         self._session = session
         self._forward = forward
         self._rounds: dict[tuple[int, str], list[Round]] = {}
-        self._late: deque[_Late] = deque(maxlen=MAX_LATE)
+        self._late: deque[LateConstruct] = deque(maxlen=MAX_LATE)
         self._declared: OrderedDict[str, Proc] = OrderedDict()
         """The leaders of constructs whose servers wait for more callers, by the name of the group."""
         self._left: OrderedDict[str, dict[Proc, float]] = OrderedDict()
@@ -434,56 +434,55 @@ class Coordinator:
 
     # Contributions
 
-    def come(self, held: Held) -> None:
+    def contribute(self, pending: PendingContribution) -> None:
         """Process a contribution of a server, or contributions that it passes on."""
         gone = self._session.gone
-        server, part = held.server, held.part
+        server, part = pending.server, pending.part
         rule = KINDS[part.kind]
-        if gone and not rule.loss_ends and not held.drop(gone):
+        if gone and not rule.loss_ends and not pending.drop(gone):
             # The report of their loss has overtaken them.
-            held.answer(Decision(Outcome(apart=True)))
+            pending.answer(Decision(Outcome(apart=True)))
             return
-        known = None if rule.loss_ends else self._known(held)
+        known = None if rule.loss_ends else self._find_outcome(pending)
         if known is None and (rule.unknown or gone):
             known = self._refused(part)
         if known is not None:
-            held.answer(Decision(known))
+            pending.answer(Decision(known))
             return
-        round = self._round_for(held)
-        if part.kind == GATHER and round.keys and part.servers != round.held[0].part.servers:
-            text = (
-                f"{shown(server)} gathers with {listed(part.servers)}, others with {listed(round.held[0].part.servers)}"
-            )
-            held.answer(Decision(deciding.failure(statuses.ERR_BAD_PARAM, text)))
+        round = self._round_for(pending)
+        if part.kind == GATHER and round.keys and part.servers != round.pending[0].part.servers:
+            others = round.pending[0].part.servers
+            text = f"{shown(server)} gathers with {listed(part.servers)}, others with {listed(others)}"
+            pending.answer(Decision(deciding.failure(statuses.ERR_BAD_PARAM, text)))
             return
-        same = round.add(held)
+        same = round.add(pending)
         if round.state == Life.EXPIRES:
             return
         if part.status == statuses.ERR_TIMEOUT and part.kind in EXPIRE:
-            self._overdue(round, held)
+            self._overdue(round, pending)
         elif not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
         elif gone or not same or self._left or self.places.any_missing or round.is_full():
             self._settle(round)
 
-    def _known(self, held: Held) -> Outcome | None:
+    def _find_outcome(self, pending: PendingContribution) -> Outcome | None:
         """Return the end of the collective that servers contribute to, if it has ended."""
-        keys = held.keys
+        keys = pending.keys
         ends = [self.decided.find(key) for key in keys]
-        if held.part.rule.remembered and None in ends:
-            ends = [end or self._missed(key[0], held.part) for end, key in zip(ends, keys, strict=True)]
+        if pending.part.rule.remembered and None in ends:
+            ends = [end or self._missed(key[0], pending.part) for end, key in zip(ends, keys, strict=True)]
         first = ends[0]
         if any(end is not first for end in ends):
             return Outcome(apart=True)
         for late in self._late if first is not None else ():
             if late.outcome is first:
-                late.servers.difference_update(held.servers)
+                late.servers.difference_update(pending.servers)
         return first
 
-    def lacks(self, parts: Iterable[tuple[str, Part]]) -> bool:
+    def names_unknown_jobs(self, parts: Iterable[tuple[str, Part]]) -> bool:
         """Return True if contributions name procs of jobs that this server does not know yet."""
         unknown = [proc for _, part in parts for proc in part.party.unknown]
-        return any(not self.places.is_over(proc.nspace) for proc in unknown)
+        return any(not self.places.is_ended_job(proc.nspace) for proc in unknown)
 
     def _anybody_gone(self) -> bool:
         """Return True if any server or proc has ended, or has left a group: then members have to be checked."""
@@ -513,23 +512,23 @@ class Coordinator:
         procs = [proc for server, here in part.party.servers.items() if server in names for proc in here]
         return deciding.servers_lost(part.kind, names, procs)
 
-    def _round_for(self, held: Held) -> Round:
-        part = held.part
+    def _round_for(self, pending: PendingContribution) -> Round:
+        part = pending.part
         rule = KINDS[part.kind]
         rounds = self._rounds.setdefault((part.kind, part.name), [])
-        given = () if rule.loss_ends or rule.unknown else set(held.keys)
+        given = () if rule.loss_ends or rule.unknown else set(pending.keys)
         for round in rounds if given else ():
-            known = {key for other in round.held for key in other.keys if key in given}
+            known = {key for other in round.pending for key in other.keys if key in given}
             if known:
                 # They were sent once more, since a server on their way was lost: each counts once, all are answered.
-                held.drop({server for server, _ in known})
+                pending.drop({server for server, _ in known})
                 return round
         for round in rounds:
             if part.kind == OFFER:
                 if deciding.size_of(part) is None or not self._all_leaders_came(round):
                     return round
-            elif not round.held or (
-                all(map(held.servers.isdisjoint, [other.servers for other in round.held]))
+            elif not round.pending or (
+                all(map(pending.servers.isdisjoint, [other.servers for other in round.pending]))
                 and (part.kind == GATHER or not round.members.isdisjoint(part.party.procs))
             ):
                 return round
@@ -540,37 +539,39 @@ class Coordinator:
     def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> None:
         """A server gives up a contribution: its time has passed, a server is lost, or a caller has given up."""
         for round in self._all():
-            for held in round.held:
-                if held.key == (sender, number):
-                    self._give_up(round, held, status, detail, servers)
+            for pending in round.pending:
+                if pending.key == (sender, number):
+                    self._give_up(round, pending, status, detail, servers)
                     return
 
-    def _give_up(self, round: Round, held: Held, status: int, detail: str, servers: tuple[str, ...]) -> None:
+    def _give_up(
+        self, round: Round, pending: PendingContribution, status: int, detail: str, servers: tuple[str, ...]
+    ) -> None:
         if round.give_up is not None:
             round.give_up(status)
         elif status == statuses.ERR_TIMEOUT:
-            self._overdue(round, held)
+            self._overdue(round, pending)
         elif round.rule.loss_ends and status == statuses.ERR_UNREACH and servers:
-            self._end(round, self.servers_lost(held.part, servers))
+            self._end(round, self.servers_lost(pending.part, servers))
         elif round.kind == OFFER:
-            self._withdraw(round, held, deciding.failure(status, "it was given up"))
+            self._withdraw(round, pending, deciding.failure(status, "it was given up"))
         else:
-            outcome = deciding.failure(status, detail or f"{held.server} has given it up")
+            outcome = deciding.failure(status, detail or f"{pending.server} has given it up")
             self._remember(round, outcome)
             self._end(round, outcome)
 
-    def _overdue(self, round: Round, held: Held) -> None:
+    def _overdue(self, round: Round, pending: PendingContribution) -> None:
         constructs = round.kind in (CONSTRUCT, OFFER)
-        if constructs and deciding.asked(round.parts, deciding.OPTIONAL):
+        if constructs and deciding.has_flag(round.parts, deciding.OPTIONAL):
             if round.state == Life.GATHERS:
                 round.step(Life.CLOSE)
                 round.timer = self._session.later(OPTIONAL_SECONDS, lambda: self._close(round))
             return
-        if round.kind == OFFER and deciding.size_of(held.part) is None and not self._wanted(round, held.part):
-            self._withdraw(round, held, deciding.overdue())
+        if round.kind == OFFER and deciding.size_of(pending.part) is None and not self._is_added(round, pending.part):
+            self._withdraw(round, pending, deciding.overdue())
             return
         outcome = deciding.overdue(*self._waiting(round))
-        if deciding.is_later_round(held.part):
+        if deciding.is_later_round(pending.part):
             # All have contributed before, and do so once more, if only to give it up as well.
             self._remember(round, outcome)
         elif round.kind in EXPIRE and round.state == Life.GATHERS:
@@ -585,15 +586,15 @@ class Coordinator:
         round.step(Life.EXPIRE)
         if not waiting:
             self._end(round, outcome)
-        data = EXPIRED.write((round.kind, round.name, round.held[0].part.procs))
+        data = EXPIRED.write((round.kind, round.name, round.pending[0].part.procs))
 
-        def ended(name: str, _data: bytes | None, _error: PMIxError | None) -> None:
+        def take_answer(name: str, _data: bytes | None, _error: PMIxError | None) -> None:
             waiting.discard(name)
             if not waiting and round.state == Life.EXPIRES:
                 self._end(round, outcome)
 
         for name in sorted(waiting):
-            self._session.ask(name, TIME_IS_OVER, data, partial(ended, name), EXPIRY_SECONDS)
+            self._session.ask(name, TIME_IS_OVER, data, partial(take_answer, name), EXPIRY_SECONDS)
 
     def _close(self, round: Round) -> None:
         """Stop waiting for late procs: the present ones are the group."""
@@ -601,20 +602,20 @@ class Coordinator:
             round.step(Life.CLOSE)
             self._settle(round)
 
-    def _withdraw(self, round: Round, held: Held, outcome: Outcome) -> None:
+    def _withdraw(self, round: Round, pending: PendingContribution, outcome: Outcome) -> None:
         """End an offer whose caller will not be in the group."""
-        self._take_back(round, held)
-        held.answer(Decision(outcome))
+        self._take_back(round, pending)
+        pending.answer(Decision(outcome))
         self._settle(round)
 
-    def _take_back(self, round: Round, held: Held) -> None:
+    def _take_back(self, round: Round, pending: PendingContribution) -> None:
         """Drop a contribution that is void; if it was an offer that the others need, its caller is dead to them."""
-        round.held.remove(held)
-        if round.kind == OFFER and (deciding.size_of(held.part) is not None or self._wanted(round, held.part)):
-            round.dead.update(held.part.procs)
+        round.pending.remove(pending)
+        if round.kind == OFFER and (deciding.size_of(pending.part) is not None or self._is_added(round, pending.part)):
+            round.dead.update(pending.part.procs)
 
     @staticmethod
-    def _wanted(round: Round, part: Part) -> bool:
+    def _is_added(round: Round, part: Part) -> bool:
         return not set(deciding.added_by(round.parts)).isdisjoint(part.procs)
 
     # Servers and procs that join and leave
@@ -627,9 +628,9 @@ class Coordinator:
     def lose(self, name: str) -> None:
         """A server is lost: drop its contributions."""
         for round in self._all():
-            held = next(iter(round.held), None)
-            lost = [held for held in round.held if name in held.servers]
-            takes_part = held is not None and name in (held.part.servers or held.part.party.servers)
+            pending = next(iter(round.pending), None)
+            lost = [pending for pending in round.pending if name in pending.servers]
+            takes_part = pending is not None and name in (pending.part.servers or pending.part.party.servers)
             for each in lost:
                 for server, part in each.parts:
                     if name in (part.covers or (server,)):
@@ -639,11 +640,11 @@ class Coordinator:
                 else:
                     each.drop((name,))
             if lost and not round.present:
-                for each in round.held:
+                for each in round.pending:
                     each.answer(Decision(Outcome(apart=True)))
-                round.held.clear()
-            if round.rule.loss_ends and (lost or takes_part) and held is not None:
-                self._end(round, self.servers_lost(held.part, (name,)))
+                round.pending.clear()
+            if round.rule.loss_ends and (lost or takes_part) and pending is not None:
+                self._end(round, self.servers_lost(pending.part, (name,)))
             else:
                 self._settle(round)
 
@@ -656,7 +657,7 @@ class Coordinator:
     def close(self) -> None:
         """This server leaves: drop all rounds without an answer."""
         for round in self._all():
-            round.held.clear()
+            round.pending.clear()
             self._remove(round)
 
     def leave(self, name: str, proc: Proc) -> None:
@@ -712,15 +713,15 @@ class Coordinator:
         self.decided.add(kind, name, outcome)
         keys = set(outcome.parts)
         for round in self._all():
-            for held in [held for held in round.held if not keys.isdisjoint(held.keys)]:
-                round.held.remove(held)
-                held.answer(Decision(outcome))
+            for pending in [pending for pending in round.pending if not keys.isdisjoint(pending.keys)]:
+                round.pending.remove(pending)
+                pending.answer(Decision(outcome))
             self._drop_empty(round)
 
-    def over(self, part: Part) -> None:
+    def end_waiting(self, part: Part) -> None:
         """End contributions that still wait here for a construct of this server that has ended."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
-            if round.held and self.name not in round and not round.members.isdisjoint(part.procs):
+            if round.pending and self.name not in round and not round.members.isdisjoint(part.procs):
                 self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
 
     # The awaited procs
@@ -731,7 +732,7 @@ class Coordinator:
         This may be called from any thread, while the round continues: then no proc is awaited.
         """
         for round in self._all():
-            if any(held.key == key for held in list(round.held)):
+            if any(pending.key == key for pending in list(round.pending)):
                 try:
                     return self._waiting(round)
                 except (IndexError, ValueError):
@@ -744,8 +745,8 @@ class Coordinator:
         This may be called from any thread.
         """
         rounds = [round for round in self._all() if round.kind not in (GATHER, OFFER) and self.name not in round]
-        first = [(round, held) for round in rounds for held in round.held[:1]]
-        return [(held.part, self.missing(held.key)[1], round.since) for round, held in first]
+        first = [(round, pending) for round in rounds for pending in round.pending[:1]]
+        return [(pending.part, self.missing(pending.key)[1], round.since) for round, pending in first]
 
     def _waiting(self, round: Round) -> tuple[list[str], set[Proc]]:
         if round.kind == OFFER:
@@ -755,12 +756,12 @@ class Coordinator:
 
     def _members(self, round: Round) -> tuple[dict[str, list[Proc]], set[Proc]]:
         """Return the awaited members by server, and the departed ones."""
-        party = round.held[0].part.party
+        party = round.pending[0].part.party
         if round.alike and round.is_full() and not party.unknown and not self._anybody_gone():
             return {}, set()
         present = round.present
         if round.kind == GATHER:
-            part = round.held[0].part
+            part = round.pending[0].part
             signature, given = part.name.encode("utf-8", "surrogateescape"), [each.data for _, each in round.parts]
             absent = [name for name in part.servers if name not in present and not self.absent(signature, name, given)]
             return {name: [] for name in absent}, set()
@@ -771,7 +772,7 @@ class Coordinator:
             servers = party.servers
         else:
             for proc in sorted(round.members):
-                where = self.places.where(proc)
+                where = self.places.server_of(proc)
                 if where is None:
                     # Its job has ended.
                     gone.add(proc)
@@ -791,17 +792,17 @@ class Coordinator:
 
     def _may_come(self, round: Round) -> Callable[[Proc], bool]:
         """Return a predicate that is true for members that have not ended, and have not left the group."""
-        incarnation = max([part.incarnation for held in round.held for _, part in held.parts])
+        incarnation = max([part.incarnation for pending in round.pending for _, part in pending.parts])
         left = self._left_of(round.kind, round.name)
         is_missing = self.places.is_missing
         return lambda proc: not is_missing(proc, incarnation) and proc not in left
 
-    def _is_awaited(self, round: Round) -> bool:
+    def _shows_awaited(self, round: Round) -> bool:
         """Return True if a few of the members show that a proc is awaited.
 
         So all members are checked only when the last contribution has arrived, and not with each one before.
         """
-        party = round.held[0].part.party
+        party = round.pending[0].part.party
         if round.kind == GATHER or not round.alike or round.is_full() or not self.places.stands(party):
             return False
         may_come = self._may_come(round)
@@ -811,14 +812,14 @@ class Coordinator:
     # Ending a round
 
     def _drop_empty(self, round: Round) -> None:
-        if not round.held:
+        if not round.pending:
             self._remove(round)
 
     def _settle(self, round: Round) -> None:
         """Decide, if no proc is awaited."""
         if round.state in (Life.ENDED, Life.EXPIRES):
             return
-        if not round.held:
+        if not round.pending:
             if not round.dead:
                 self._remove(round)
             else:
@@ -830,11 +831,11 @@ class Coordinator:
         if round.kind == OFFER:
             self._settle_offers(round)
             return
-        if round.rule.needs_callers and all(self._is_out(held) for held in round.held):
+        if round.rule.needs_callers and all(self._is_out(pending) for pending in round.pending):
             # The others may have ended it without them.
             self._end(round, deciding.failure(statuses.ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
             return
-        if round.state != Life.CLOSED and self._is_awaited(round):
+        if round.state != Life.CLOSED and self._shows_awaited(round):
             return
         waiting, gone = self._members(round)
         if (not waiting or round.state == Life.CLOSED) and not self._asks(round):
@@ -847,40 +848,40 @@ class Coordinator:
         """Ask servers that need not contribute if they have done so. Return True while any of them has not answered."""
         if round.rule.unknown or round.is_full():
             return False
-        part = round.held[0].part
+        part = round.pending[0].part
         # This server, too: its contribution may wait for the decisions of a lost coordinator.
         away = round.present.union(round.absent, self._session.gone)
         names = [name for name in part.servers or part.party.names if name not in away]
 
-        def told(name: str) -> None:
+        def take_absence(name: str) -> None:
             round.absent.add(name)
             self._settle(round)
 
         for name in [name for name in names if name not in round.asked]:
             round.asked.add(name)
             asked = NAMED.write((round.kind, round.name))
-            self._session.ask(name, ABSENT, asked, lambda _data, _error, name=name: told(name))  # type: ignore[misc]
+            self._session.ask(name, ABSENT, asked, lambda _data, _error, name=name: take_absence(name))  # type: ignore[misc]
         return bool(names)
 
-    def _is_out(self, held: Held) -> bool:
-        servers = held.part.party.servers
-        return all(self.are_out(held.part, servers.get(name, ())) for name in held.servers)
+    def _is_out(self, pending: PendingContribution) -> bool:
+        servers = pending.part.party.servers
+        return all(self.are_out(pending.part, servers.get(name, ())) for name in pending.servers)
 
-    def _decision(self, round: Round, gone: set[Proc]) -> Outcome:
-        parts, part = round.parts, round.held[0].part
+    def _decision(self, round: Round, departed: set[Proc]) -> Outcome:
+        parts, part = round.parts, round.pending[0].part
         present = () if round.is_full() else round.present
         late = [name for name in part.servers or part.party.names if name not in present] if present else []
         if round.kind == GROUP_DISCONNECT:
             # The members were connected until now: all ended procs are reported to them, which not all servers name.
             may_come, named = self._may_come(round), {proc for _, each in parts for proc in each.procs}
-            gone = gone.union([proc for proc in named if not may_come(proc)])
-        end = deciding.together(round.kind, parts, gone, late, self._left_of(round.kind, round.name))
+            departed = departed.union([proc for proc in named if not may_come(proc)])
+        end = deciding.together(round.kind, parts, departed, late, self._left_of(round.kind, round.name))
         if round.kind == CONNECT and end.status == statuses.SUCCESS:
             came = {
                 proc
-                for held in round.held
-                for server in held.servers
-                for proc in held.part.party.servers.get(server, ())
+                for pending in round.pending
+                for server in pending.servers
+                for proc in pending.part.party.servers.get(server, ())
             }
             name = self._names.take() if deciding.assigns(parts) else ""
             end = deciding.connected(end, parts, came - deciding.absent_in(parts), name)
@@ -889,14 +890,14 @@ class Coordinator:
             end = end.replace(spread=Spread(self.name, self._session.number(), tuple(kept)))
         return end
 
-    def _settle_construct(self, round: Round, gone: set[Proc], late: set[Proc]) -> None:
+    def _settle_construct(self, round: Round, departed: set[Proc], silent: set[Proc]) -> None:
         declared = round.members & {self._declared.get(round.name)}
-        construct = deciding.Construct(round.parts, gone | late, round.leaders | declared)
+        construct = deciding.Construct(round.parts, departed | silent, round.leaders | declared)
         outcome = construct.outcome()
         if outcome is not None and outcome.status == statuses.SUCCESS:
-            self._again(round, outcome)
+            self._begin_round_again(round, outcome)
             return
-        if late:
+        if silent:
             self._remember(round, deciding.overdue())
         if outcome is None:
             members, parts = construct.members(), round.parts
@@ -911,13 +912,13 @@ class Coordinator:
             )
         self._end(round, outcome)
 
-    def _again(self, round: Round, outcome: Outcome) -> None:
+    def _begin_round_again(self, round: Round, outcome: Outcome) -> None:
         """Some members are lost, which not all know: servers that take rounds are answered and contribute again."""
-        told = [held for held in round.held if deciding.takes_rounds(held.part)]
+        told = [pending for pending in round.pending if deciding.takes_rounds(pending.part)]
         round.step(Life.AGAIN)
-        round.held = [held for held in round.held if held not in told]
+        round.pending = [pending for pending in round.pending if pending not in told]
         self._drop_empty(round)
-        self._answer(round, told, outcome.replace(parts=tuple([key for held in told for key in held.keys])))
+        self._answer(round, told, outcome.replace(parts=tuple([key for pending in told for key in pending.keys])))
 
     def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]
@@ -927,54 +928,54 @@ class Coordinator:
         formed = deciding.formed(parts, members, construct.absent, construct.leading(), None)
         infos = [info for info in formed.infos if info.key in deciding.CARRIED]
         infos += [attrs.GROUP_BOOTSTRAP(len(members)), deciding.named(deciding.ADD_MEMBERS, added)]
-        if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID):
+        if deciding.has_flag(parts, deciding.ASSIGN_CONTEXT_ID):
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))
         if final := deciding.final_order(parts):
             infos.append(deciding.named(deciding.FINAL_ORDER, final))
         # If this server is lost, the end of these contributions is known where offers meet.
         keys = tuple([f"{number} {server}" for server, number in round.keys])
         infos.append(Info(PARTS, Value(codes.DATA_ARRAY, DataArray(codes.STRING, keys))))
-        party = Party(members, self.places.where)
+        party = Party(members, self.places.server_of)
         part = Part(self._session.number(), OFFER, round.name, party, infos=tuple(infos))
         round.step(Life.FORWARD)
         round.give_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(parts=())))
 
     def _context_id(self, parts: deciding.Parts) -> int | None:
-        return self._context_ids.take() if deciding.asked(parts, deciding.ASSIGN_CONTEXT_ID) else None
+        return self._context_ids.take() if deciding.has_flag(parts, deciding.ASSIGN_CONTEXT_ID) else None
 
     @staticmethod
     def _all_leaders_came(round: Round) -> bool:
-        sizes = [size for held in round.held if (size := deciding.size_of(held.part)) is not None]
+        sizes = [size for pending in round.pending if (size := deciding.size_of(pending.part)) is not None]
         came = deciding.leaders_in(round.parts)
         return rules.have_all_leaders(min(sizes, default=None), len(came), len(round.dead - came))
 
-    def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[Held]]:
+    def _offers(self, round: Round) -> tuple[set[Proc], set[Proc], list[PendingContribution]]:
         """Return the added procs that are awaited, the ended ones, and the arrived offers of added procs."""
         leaders = deciding.leaders_in(round.parts)
         added = {proc for proc in deciding.added_by(round.parts) if proc not in leaders}
-        gone = {proc for proc in leaders | added if self.has_gone(proc)} | round.dead
-        came: list[Held] = []
+        gone = {proc for proc in leaders | added if self.has_left_session(proc)} | round.dead
+        came: list[PendingContribution] = []
         waiting = added - gone
-        unnamed: dict[str, list[Held]] = {}
-        for held in round.held:
-            if deciding.size_of(held.part) is None:
-                if not held.part.procs:
-                    unnamed.setdefault(held.server, []).append(held)
-                elif not added.isdisjoint(held.part.procs):
-                    came.append(held)
-                    waiting.difference_update(held.part.procs)
+        unnamed: dict[str, list[PendingContribution]] = {}
+        for pending in round.pending:
+            if deciding.size_of(pending.part) is None:
+                if not pending.part.procs:
+                    unnamed.setdefault(pending.server, []).append(pending)
+                elif not added.isdisjoint(pending.part.procs):
+                    came.append(pending)
+                    waiting.difference_update(pending.part.procs)
         for server, offers in unnamed.items():
             # Its server does not name the proc: it is one of the procs that are added there.
-            here = sorted([proc for proc in waiting if self.places.where(proc) == server])
+            here = sorted([proc for proc in waiting if self.places.server_of(proc) == server])
             came += offers[: len(here)]
             waiting.difference_update(here[: len(offers)])
         return waiting, gone, came
 
-    def has_gone(self, proc: Proc) -> bool:
+    def has_left_session(self, proc: Proc) -> bool:
         """Return True if a proc has ended, its job has ended, or its server is lost."""
-        if self.places.has_departed(proc) or self.places.is_over(proc.nspace):
+        if self.places.has_departed(proc) or self.places.is_ended_job(proc.nspace):
             return True
-        return self.places.where(proc) in self._session.gone
+        return self.places.server_of(proc) in self._session.gone
 
     def _settle_offers(self, round: Round) -> None:
         try:
@@ -990,31 +991,33 @@ class Coordinator:
         waiting, gone, came = self._offers(round)
         if waiting and not closed:
             return
-        offers = [held for held in round.held if deciding.size_of(held.part) is not None] + came
-        mine = sorted([(held.server, held.part) for held in offers], key=lambda offer: offer[0])
+        offers = [pending for pending in round.pending if deciding.size_of(pending.part) is not None] + came
+        mine = sorted([(pending.server, pending.part) for pending in offers], key=lambda offer: offer[0])
         outcome, members = deciding.bootstrapped(mine, gone | waiting, self._context_id(mine))
-        others = [held for held in round.held if held not in offers]
+        others = [pending for pending in round.pending if pending not in offers]
         if members:
             # Its server has counted it among the procs that construct the group.
-            offers += [held for held in others if held.part.procs and set(members).issuperset(held.part.procs)]
-            others = [held for held in others if held not in offers]
-        round.held = offers
+            offers += [
+                pending for pending in others if pending.part.procs and set(members).issuperset(pending.part.procs)
+            ]
+            others = [pending for pending in others if pending not in offers]
+        round.pending = offers
         self._end(round, outcome)
         text = f"it was not added to the group {round.name!r}"
-        for held in others:
-            held.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
+        for pending in others:
+            pending.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
 
     def _remember(self, round: Round, outcome: Outcome) -> None:
         """Keep the end of a round for servers that contribute later."""
         if round.rule.remembered:
-            late = _Late(round.name, round.members, set(self._members(round)[0]), outcome)
+            late = LateConstruct(round.name, round.members, set(self._members(round)[0]), outcome)
             if late.servers:
                 self._late.append(late)
                 self._session.later(LATE_SECONDS, lambda: self._forget(late))
 
-    def _forget(self, late: _Late) -> None:
-        if late in self._late:
-            self._late.remove(late)
+    def _forget(self, record: LateConstruct) -> None:
+        if record in self._late:
+            self._late.remove(record)
 
     def _remove(self, round: Round) -> None:
         if round.state != Life.ENDED:
@@ -1032,13 +1035,13 @@ class Coordinator:
             self.forget_leader(round.name)
         # A round that ends with a lost server does not ask the others for its end.
         inquires = not outcome.apart and not round.rule.loss_ends
-        self._answer(round, round.held, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
+        self._answer(round, round.pending, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
 
-    def _answer(self, round: Round, told: list[Held], outcome: Outcome) -> None:
+    def _answer(self, round: Round, contributions: list[PendingContribution], outcome: Outcome) -> None:
         self.decided.add(round.kind, round.name, outcome)
         decision = Decision(outcome)
-        for held in told:
-            held.answer(decision)
+        for pending in contributions:
+            pending.answer(decision)
 
 
 def _offered_in(part: Part) -> list[Key]:

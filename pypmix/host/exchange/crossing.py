@@ -98,7 +98,7 @@ class Crossing:
         self._local = LocalServer(server, self.name, self._places, hop)
         self._launcher = launcher
         exchange.follow(launcher)
-        self._session_jobs = Jobs(exchange, self._places, self._happened, self._late, self._remove)
+        self._session_jobs = Jobs(exchange, self._places, self._happened, self._report_ended_job, self._remove)
         self._incarnations = Incarnations()
         self._ended: dict[str, set[str]] = {}
         """Jobs that had ended here before these servers of theirs knew them."""
@@ -221,14 +221,14 @@ class Crossing:
             self._session_jobs.forget(nspace)
             self._remove(self.name, nspace)
 
-    def _late(self, name: str, nspace: str) -> None:
+    def _report_ended_job(self, name: str, nspace: str) -> None:
         """A server knows a job only now: report to it the procs that have ended, if the job has ended here."""
         late = self._ended.get(nspace)
         if late is not None and name in late:
             late.remove(name)
             if not late:
                 del self._ended[nspace]
-            own = [proc for proc in self._places.procs_of(nspace) if self._places.where(proc) == self.name]
+            own = [proc for proc in self._places.procs_of(nspace) if self._places.server_of(proc) == self.name]
             for proc in own:
                 self._session_jobs.submit_news(proc, DEPARTED)
             self._depart(tuple(own))
@@ -255,7 +255,7 @@ class Crossing:
             self._review()
 
     def _departed(self, proc: Proc) -> None:
-        self._incarnations.lost(proc)
+        self._incarnations.disconnect(proc)
         # The others are informed before the end of anything that it ends.
         self._session_jobs.submit_news(proc, DEPARTED)
         self._depart((proc,))
@@ -272,7 +272,7 @@ class Crossing:
                 self._gone(proc)
         if self._over is not None:
             for nspace in dict.fromkeys([proc.nspace for proc in found]):
-                ended = self._places.has_ended(nspace)
+                ended = self._places.list_if_ended(nspace)
                 if ended:
                     self._over(ended)
 
@@ -288,7 +288,7 @@ class Crossing:
             procs = tuple(self._places.procs_on(name))
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
-            for nspace in self._places.known():
+            for nspace in self._places.list_jobs():
                 self._remove(name, nspace)
             if self._session is None or self._session(name):
                 self._local.report_lost(lost)
@@ -310,9 +310,9 @@ class Crossing:
 
     def _notify(self, upcall: Upcall, op: NotifyEvent) -> None:
         source = upcall.requestor or self._local.proc
-        mine = self._places.where(source) in (None, self.name)
+        mine = self._places.server_of(source) in (None, self.name)
         if mine:
-            self._collectives.heard(op.code, source, op.infos)
+            self._collectives.observe_event(op.code, source, op.infos)
         if mine and op.range not in STAYS:
             # An event of another server is not passed on again.
             reach = self._reach(op, source)
@@ -344,7 +344,7 @@ class Crossing:
 
     def _told_event(self, _sender: str, data: bytes) -> None:
         code, reach, source, infos = EVENT.read(data)
-        self._collectives.heard(code, source, infos)
+        self._collectives.observe_event(code, source, infos)
         self._local.notify(Notification(code, source, reach, infos))
 
     # Publish, lookup, unpublish

@@ -107,7 +107,7 @@ def procs_under(part: Part, key: str) -> tuple[Proc, ...]:
     return procs_in(part.infos, key) or ()
 
 
-def asked(parts: Parts, key: str) -> bool:
+def has_flag(parts: Parts, key: str) -> bool:
     """Return True if any contribution sets a flag."""
     return any(is_set(part.infos, key) for _, part in parts)
 
@@ -178,7 +178,7 @@ def data_size(outcome: Outcome) -> int:
 
 def assigns(parts: Parts) -> bool:
     """Return True if a connect makes an nspace: a caller understands it, and no caller refuses it."""
-    return asked(parts, CONNECT_ASSIGN) and not asked(parts, CONNECT_XCHG_ONLY)
+    return has_flag(parts, CONNECT_ASSIGN) and not has_flag(parts, CONNECT_XCHG_ONLY)
 
 
 # Failures
@@ -217,7 +217,7 @@ _WHOLE = frozenset((*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS))
 def _broken(parts: Parts) -> Outcome | None:
     """Return the failure of a collective if a server reports that its own part has failed."""
     hard = [(name, part.status) for name, part in parts if part.status not in _WHOLE]
-    if hard and asked(parts, OPTIONAL):
+    if hard and has_flag(parts, OPTIONAL):
         hard = [each for each in hard if each[1] != statuses.ERR_TIMEOUT]
     if not hard:
         return None
@@ -233,7 +233,7 @@ class Construct:
 
     Args:
         parts: The contributions of the servers, in the order of their names.
-        gone: The procs that have ended, or are on a lost server.
+        departed: The procs that have ended, or are on a lost server.
         leaders: Procs that have declared themselves leaders besides the leaders in the contributions.
 
     Attributes:
@@ -241,9 +241,9 @@ class Construct:
         leader: The proc that has declared itself leader, the first of several; or the leader that was chosen since.
     """
 
-    def __init__(self, parts: Parts, gone: set[Proc], leaders: set[Proc]) -> None:
+    def __init__(self, parts: Parts, departed: set[Proc], leaders: set[Proc]) -> None:
         self.parts = parts
-        self.absent = gone | absent_in(parts)
+        self.absent = departed | absent_in(parts)
         told = {proc for _, part in parts for proc in part.leaders}
         declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
         # Servers that contribute again know the last one.
@@ -259,7 +259,11 @@ class Construct:
             return failure(ABORT, "a participant has given it up", absent)
         headless = self.leader in absent
         unknown = {proc for _, part in parts if takes_rounds(part) for proc in absent.difference(part.known)}
-        if unknown and not asked(parts, OPTIONAL) and (asked(parts, NOTIFY_TERMINATION) or self.leader in unknown):
+        if (
+            unknown
+            and not has_flag(parts, OPTIONAL)
+            and (has_flag(parts, NOTIFY_TERMINATION) or self.leader in unknown)
+        ):
             leader = self.leader if self.leader in unknown else self.leading()
             # The members choose another leader first, which is then informed of the others.
             later = unknown - {leader} if leader in unknown else set()
@@ -308,7 +312,7 @@ def formed(
         infos.append(attrs.GROUP_CONTEXT_ID(context_id))
     infos += dict.fromkeys([info for _, part in parts for info in part.infos if info.key in TOLD])
     infos += committed_in(parts)
-    infos += [Info(key, Value(codes.BOOL, True)) for key in KEPT if asked(parts, key)]
+    infos += [Info(key, Value(codes.BOOL, True)) for key in KEPT if has_flag(parts, key)]
     missing = tuple(sorted(absent))
     if missing:
         infos.append(named(GROUP_ABSENT, missing))
@@ -317,16 +321,16 @@ def formed(
     return Outcome(infos=tuple(infos))
 
 
-def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple[Outcome, tuple[Proc, ...]]:
+def bootstrapped(parts: Parts, departed: set[Proc], context_id: int | None) -> tuple[Outcome, tuple[Proc, ...]]:
     """Return the end of a construct by offers to which all have contributed, and the members.
 
     Args:
         parts: The offers; the leaders' offers agree on the number of leaders.
-        gone: The leaders and added procs that have ended.
+        departed: The leaders and added procs that have ended.
         context_id: The context id that is wanted, if any.
     """
-    absent = gone | absent_in(parts)
-    if gone and not _is_ft(rules.CONSTRUCT, parts):
+    absent = departed | absent_in(parts)
+    if departed and not _is_ft(rules.CONSTRUCT, parts):
         return failure(ABORT, "some of its members have gone", absent), ()
     leaders = [part.procs for _, part in parts if size_of(part) is not None]
     final = final_order(parts)
@@ -340,27 +344,27 @@ def bootstrapped(parts: Parts, gone: set[Proc], context_id: int | None) -> tuple
 # The others
 
 
-def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], left: set[Proc]) -> Outcome:
+def together(kind: int, parts: Parts, absent: set[Proc], silent: Iterable[str], leavers: set[Proc]) -> Outcome:
     """Return the end of a collective other than a construct, when nothing more is awaited.
 
     Args:
         kind: Its kind.
         parts: The contributions of the servers.
         absent: Members that all servers name, and that are no longer awaited.
-        late: The servers that have not contributed because all of their members have ended.
-        left: The members that have left the group.
+        silent: The servers that have not contributed because all of their members have ended.
+        leavers: The members that have left the group.
     """
     if kind == GATHER:
-        return Outcome(data=pack_gathered(list(parts), tuple(late)))
+        return Outcome(data=pack_gathered(list(parts), tuple(silent)))
     problem = _broken(parts)
     if problem is not None:
         return problem
     # Members that have left take no part in the destruct.
-    lost = (absent | absent_in(parts)) - (left if kind == DESTRUCT else set())
+    lost = (absent | absent_in(parts)) - (leavers if kind == DESTRUCT else set())
     failed = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS]
     ft = not (lost or failed) or _is_ft(KINDS[kind].operation, parts)
     if lost and not ft:
-        where = [*late, *failed] if kind == FENCE else []
+        where = [*silent, *failed] if kind == FENCE else []
         text = f"members on {listed(where)} have gone" if where else "some of its members have gone"
         return failure(statuses.ERR_PARTIAL_SUCCESS, text, lost)
     if failed and not ft and kind != DESTRUCT:
@@ -371,19 +375,19 @@ def together(kind: int, parts: Parts, absent: set[Proc], late: Iterable[str], le
     return Outcome(statuses.SUCCESS, "", (), (), infos, data, (), False, None)
 
 
-def connected(outcome: Outcome, parts: Parts, came: Iterable[Proc], name: str) -> Outcome:
+def connected(outcome: Outcome, parts: Parts, callers: Iterable[Proc], name: str) -> Outcome:
     """Return the end of a connect that has not failed.
 
     Args:
         outcome: Its end apart from the connection.
         parts: The contributions of the servers.
-        came: The procs that have called.
+        callers: The procs that have called.
         name: The nspace that is assigned; empty for none.
     """
-    infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if asked(parts, key)]
+    infos = [Info(key, Value(codes.BOOL, True)) for key in CONNECTED if has_flag(parts, key)]
     infos += committed_in(parts)
     if name:
-        members = rules.placed((), came)
+        members = rules.placed((), callers)
         if not members:
             return failure(statuses.ERR_PARTIAL_SUCCESS, "no proc is left")
         infos += [Info(CONNECT_NAME, Value(codes.STRING, name)), named(CONNECT_PROCS, members)]

@@ -55,7 +55,7 @@ def make(status: int, detail: str, servers: tuple[str, ...], operation: str) -> 
     return error_for(status)(detail, status=status or statuses.ERROR, operation=operation)
 
 
-def lost(names: Iterable[str], operation: str) -> ServerLost:
+def make_loss(names: Iterable[str], operation: str) -> ServerLost:
     """Return the error for lost servers."""
     servers = tuple(sorted(names))
     return ServerLost(
@@ -70,7 +70,7 @@ def listed(names: Iterable[str]) -> str:
     return f"server{'s' if len(servers) > 1 else ''} {text}"
 
 
-def left(operation: str) -> LostConnection:
+def make_departure(operation: str) -> LostConnection:
     """Return the error for operations of an exchange that is closed before they have ended, or before they begin."""
     return LostConnection("this server has left the exchange", operation=operation)
 

@@ -18,17 +18,17 @@ from pypmix.host.exchange.detours import Detours
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
     as_error,
-    left,
     listed,
     log,
-    lost,
     make,
+    make_departure,
+    make_loss,
     pack_error,
     unpack_error,
 )
 from pypmix.host.exchange.kinds import GATHER, Part, unpack_gathered
 from pypmix.host.exchange.membership import LEAVES, Membership
-from pypmix.host.exchange.participant import PART, Own, Participant
+from pypmix.host.exchange.participant import PART, LocalContribution, Participant
 from pypmix.host.exchange.places import Party
 from pypmix.host.exchange.statelog import BROADCAST, StateLog
 from pypmix.host.exchange.tree import UP
@@ -188,7 +188,7 @@ class Gathering:
         self._cancel(error)
 
 
-class _Asked:
+class PendingRequest:
     """A request of this server that is not answered yet."""
 
     __slots__ = ("done", "since", "timer", "to", "topic")
@@ -201,7 +201,7 @@ class _Asked:
         self.timer: Timer | None = None
 
 
-class _Held:
+class WaitingMessages:
     """Messages of a server that wait for entries: the basis of the first one, and their size."""
 
     __slots__ = ("basis", "messages", "size", "timer")
@@ -213,7 +213,7 @@ class _Held:
         self.timer: Timer | None = None
 
 
-class _Awaited:
+class PresenceWait:
     """A call that waits for servers to join."""
 
     __slots__ = ("done", "names", "timer")
@@ -264,13 +264,13 @@ class Exchange:
         self._now = now
         self._closed = False
         self._numbers = count(1)
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, PendingRequest] = {}
         self._answering: dict[object, tuple[str, int]] = {}
         self._load: dict[str, int] = {}
         self._handlers: dict[str, Handler] = {}
         self._listeners: dict[str, Listener] = {}
         self._watchers: list[Watcher] = []
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, WaitingMessages] = {}
         """Messages of servers that wait for entries."""
         self._returning: dict[str, tuple[bytes, list[bytes]]] = {}
         """Servers that have joined while an earlier process of their name is not lost yet: their lives and messages."""
@@ -284,7 +284,7 @@ class Exchange:
         """The servers that collectives wait for."""
         self._losing = ""
         """The server that is being removed: its messages need no basis."""
-        self._waiting: list[_Awaited] = []
+        self._waiting: list[PresenceWait] = []
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
         self._carrier_life: Callable[[str], bytes] = getattr(carrier, "life", lambda _name: b"")
         self.state = StateLog(self)
@@ -449,13 +449,13 @@ class Exchange:
             except PMIxError as error:
                 self.soon(done, None, error)
 
-        own = Own(part, decided, self._now())
-        self.soon(self._begin, own, timeout)
+        local = LocalContribution(part, decided, self._now())
+        self.soon(self._begin, local, timeout)
         return Gathering(
             part.number,
             names,
-            lambda: self.collectives.missing(own)[0],
-            lambda error: self.soon(self.collectives.give_up, own, error.code, error.detail),
+            lambda: self.collectives.missing(local)[0],
+            lambda error: self.soon(self.collectives.give_up, local, error.code, error.detail),
         )
 
     def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None:
@@ -487,12 +487,12 @@ class Exchange:
         if self._closed:
             return
         if to or len(self.membership.present) <= limits.MAX_MESH:
-            self._tell((to,) if to else self.others(), topic, data)
+            self._tell((to,) if to else self.list_others(), topic, data)
         else:
             self.state.submit(BROADCAST, _BROADCAST.write((topic, data)))
 
     def _apply_broadcast(self, origin: str, data: bytes) -> None:
-        self._heard(origin, *_BROADCAST.read(data))
+        self._call_listener(origin, *_BROADCAST.read(data))
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
         """Send a message that another server processes even while it holds this one; in a callback of the exchange."""
@@ -501,34 +501,34 @@ class Exchange:
 
     def release_ready(self) -> None:
         """Process the messages of servers whose basis has been applied, and which may have to wait again."""
-        for name, held in sorted(self._held.items()):
-            if self.state.has_basis(name, held.basis):
+        for name, waiting in sorted(self._held.items()):
+            if self.state.has_basis(name, waiting.basis):
                 self._release(name)
 
     def _release(self, name: str) -> None:
-        held = self._held.pop(name, None)
-        if held is None:
+        waiting = self._held.pop(name, None)
+        if waiting is None:
             return
-        if held.timer is not None:
-            held.timer.cancel()
-        for kept in held.messages:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        for kept in waiting.messages:
             # One of them may have to wait for more.
-            self._taken(name, kept)
+            self._process(name, kept)
 
     def _hold(self, name: str, message: bytes, basis: bytes = b"") -> None:
         """Keep a message of another server until its basis has been applied, within bounds."""
-        held = self._held.get(name)
-        if held is None:
-            held = self._held[name] = _Held(basis)
-            held.timer = self.later(times.HELD_SECONDS, lambda: self._stop_holding(name, held))
-        held.messages.append(message)
-        held.size += len(message)
-        if held.size > limits.HELD_BYTES:
-            self._stop_holding(name, held)
+        waiting = self._held.get(name)
+        if waiting is None:
+            waiting = self._held[name] = WaitingMessages(basis)
+            waiting.timer = self.later(times.HELD_SECONDS, lambda: self._stop_holding(name, waiting))
+        waiting.messages.append(message)
+        waiting.size += len(message)
+        if waiting.size > limits.HELD_BYTES:
+            self._stop_holding(name, waiting)
 
-    def _stop_holding(self, name: str, held: _Held) -> None:
+    def _stop_holding(self, name: str, waiting: WaitingMessages) -> None:
         """Process the messages of a server although their basis has not been applied."""
-        if self._held.get(name) is held:
+        if self._held.get(name) is waiting:
             log.warning("%s: %s has sent messages whose basis does not arrive", shown(self.name), shown(name))
             before, self._losing = self._losing, name
             self._release(name)
@@ -580,18 +580,18 @@ class Exchange:
         """Return the operations of this server that have not ended, oldest first; from any thread."""
         found = [
             Underway(
-                own.part.name.encode("utf-8", "surrogateescape"),
-                own.part.servers,
-                self.collectives.missing(own)[0],
-                own.since,
+                local.part.name.encode("utf-8", "surrogateescape"),
+                local.part.servers,
+                self.collectives.missing(local)[0],
+                local.since,
             )
-            for own in self.collectives.open()
-            if own.part.kind == GATHER
+            for local in self.collectives.open()
+            if local.part.kind == GATHER
         ]
         found += [
-            Underway(asked.topic.encode(), (asked.to,), (asked.to,), asked.since)
-            for asked in list(self._asked.values())
-            if asked.topic not in (PART, UP)
+            Underway(request.topic.encode(), (request.to,), (request.to,), request.since)
+            for request in list(self._asked.values())
+            if request.topic not in (PART, UP)
         ]
         return sorted(found, key=lambda each: each.since)
 
@@ -605,11 +605,11 @@ class Exchange:
 
     # Requests of this server
 
-    def _begin(self, own: Own, timeout: float) -> None:
+    def _begin(self, local: LocalContribution, timeout: float) -> None:
         if self._closed:
-            self.soon(own.done, self.collectives.left())
+            self.soon(local.done, self.collectives.left_outcome())
         else:
-            self.collectives.start(own, timeout)
+            self.collectives.start(local, timeout)
 
     def ask(
         self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0, is_absent: bool = False
@@ -617,9 +617,9 @@ class Exchange:
         """Send a request as `request` does, in a callback of the exchange; `is_absent` if no server knows it."""
         error: PMIxError | None = None
         if self._closed:
-            error = left(topic)
+            error = make_departure(topic)
         elif to in self.gone:
-            error = lost((to,), topic)
+            error = make_loss((to,), topic)
         elif not self.has(to) and (is_absent or self.root == self.name):
             error = Unreachable(f"{listed((to,))} is not there", operation=topic)
         elif len(self._asked) >= limits.MAX_ASKED:
@@ -632,45 +632,45 @@ class Exchange:
             self.detours.reach(to, lambda here: self.ask(to, topic, data, done, timeout, not here))
             return
         number = next(self._numbers)
-        asked = self._asked[number] = _Asked(to, topic, done, self._now())
+        request = self._asked[number] = PendingRequest(to, topic, done, self._now())
         if timeout:
-            asked.timer = self.later(timeout, lambda: self._unanswered(number))
+            request.timer = self.later(timeout, lambda: self._unanswered(number))
         if to == self.name:
             self._asked_for(to, number, topic, data)
             return
         try:
             self._send(to, _NUMBERED.pack(REQUEST, 8, number) + framed_text(topic) + LENGTH.pack(len(data)) + data)
         except OverflowError as problem:
-            self._answered(to, number, None, OutOfResources(str(problem), operation=topic))
+            self._take_answer(to, number, None, OutOfResources(str(problem), operation=topic))
 
     def _unanswered(self, number: int) -> None:
-        asked = self._asked.get(number)
-        if asked is not None:
-            text = f"{listed((asked.to,))} did not answer in time"
-            error = ExchangeTimeout(text, servers=(asked.to,), operation=asked.topic)
-            self._answered(asked.to, number, None, error)
+        request = self._asked.get(number)
+        if request is not None:
+            text = f"{listed((request.to,))} did not answer in time"
+            error = ExchangeTimeout(text, servers=(request.to,), operation=request.topic)
+            self._take_answer(request.to, number, None, error)
 
-    def _answered(
+    def _take_answer(
         self, sender: str, number: int, data: bytes | None, error: PMIxError | None, *, arrived: bool = False
     ) -> None:
         """A server has answered a request of this one, or the request ends here; `arrived` in the turn of a message."""
-        asked = self._asked.get(number)
-        if asked is None or asked.to != sender:
+        request = self._asked.get(number)
+        if request is None or request.to != sender:
             # It arrived too late, or from a server that was not asked.
             return
         del self._asked[number]
-        if asked.timer is not None:
-            asked.timer.cancel()
+        if request.timer is not None:
+            request.timer.cancel()
         if error is not None:
-            error.operation = error.operation or asked.topic
+            error.operation = error.operation or request.topic
         if not arrived:
-            self.soon(asked.done, data, error)
+            self.soon(request.done, data, error)
             return
         # The arrived answer counts before the report, which may wait for its turn already, that its sender has left.
         try:
-            asked.done(data, error)
+            request.done(data, error)
         except Exception:
-            _failed(asked.done)
+            _failed(request.done)
 
     # Requests of others
 
@@ -710,7 +710,7 @@ class Exchange:
 
     def _deliver(self, to: str, number: int, data: bytes | None, error: PMIxError | None) -> None:
         if to == self.name:
-            self._answered(to, number, None if error is not None else data, error)
+            self._take_answer(to, number, None if error is not None else data, error)
             return
         if error is None:
             data = data or b""
@@ -771,19 +771,19 @@ class Exchange:
 
     # Messages and reports
 
-    def others(self) -> list[str]:
+    def list_others(self) -> list[str]:
         """Return the names of the other servers that are present, sorted."""
-        return self.membership.others()
+        return self.membership.list_others()
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
-        told = codec.pack(TELL, TEXT.write(topic), data)
+        text = codec.pack(TELL, TEXT.write(topic), data)
         for name in names:
             if name == self.name:
-                self._heard(name, topic, data)
+                self._call_listener(name, topic, data)
             elif self.has(name) and not self._closed:
-                self._send(name, told)
+                self._send(name, text)
 
-    def _heard(self, sender: str, topic: str, data: bytes) -> None:
+    def _call_listener(self, sender: str, topic: str, data: bytes) -> None:
         listener = self._listeners.get(topic)
         if listener is None:
             log.warning("%s: %s tells of %r, which has no listener", shown(self.name), shown(sender), topic)
@@ -800,9 +800,9 @@ class Exchange:
             if sum(map(len, messages)) <= limits.HELD_BYTES:
                 messages.append(message)
         elif self.has(sender):
-            self._taken(sender, message)
+            self._process(sender, message)
 
-    def _taken(self, sender: str, message: bytes) -> None:
+    def _process(self, sender: str, message: bytes) -> None:
         """Process a message of another server, whose turn it is."""
         if sender in self._held and not message.startswith(_ASIDE):
             self._hold(sender, message)
@@ -823,23 +823,23 @@ class Exchange:
             return
         if kind == ANSWER:
             number, data = _numbered(message, 1)
-            self._answered(sender, number, data, None, arrived=True)
+            self._take_answer(sender, number, data, None, arrived=True)
             return
         kind, parts = codec.unpack(message)
         if kind == REFUSED:
             (data,) = codec.expect(parts, 1)
-            asked, error = unpack_error(data)
-            self._answered(sender, asked, None, error, arrived=True)
+            request, error = unpack_error(data)
+            self._take_answer(sender, request, None, error, arrived=True)
         elif kind in (TELL, ASIDE):
             topic, data = codec.expect(parts, 2)
-            self._heard(sender, TEXT.read(topic), data)
+            self._call_listener(sender, TEXT.read(topic), data)
         elif kind == SEVERAL:
             for each in parts:
-                self._taken(sender, each)
+                self._process(sender, each)
         elif kind == BASED:
             basis, text = codec.expect(parts, 2)
             if sender == self._losing or self.state.has_basis(sender, basis):
-                self._taken(sender, text)
+                self._process(sender, text)
             else:
                 self._hold(sender, message, basis)
         else:
@@ -887,8 +887,8 @@ class Exchange:
         self._buffered.pop(name, None)
         self.membership.remove(name)
         self.collectives.changed(name, False)
-        for number, asked in [item for item in self._asked.items() if item[1].to == name]:
-            self._answered(name, number, None, lost((name,), asked.topic))
+        for number, request in [item for item in self._asked.items() if item[1].to == name]:
+            self._take_answer(name, number, None, make_loss((name,), request.topic))
         for token in [token for token, asker in self._answering.items() if asker[0] == name]:
             del self._answering[token]
         self._load.pop(name, None)
@@ -908,33 +908,33 @@ class Exchange:
     def _tell_of(self, name: str, here: bool) -> None:
         if here:
             self.collectives.changed(name, True)
-        for awaited in [awaited for awaited in self._waiting if awaited.names <= self.membership.present]:
-            self._come(awaited, None)
+        for wait in [wait for wait in self._waiting if wait.names <= self.membership.present]:
+            self._end_wait(wait, None)
         for watcher in self._watchers:
             # Before the first message of a server that has joined, which may be waiting by now.
             self.soon.next(watcher, name, here)
 
     def _await(self, names: frozenset[str], done: OnPresent, timeout: float) -> None:
         if self._closed:
-            self.soon(done, None, left("when_present"))
+            self.soon(done, None, make_departure("when_present"))
         elif names <= self.membership.present:
             self.soon(done, None, None)
         else:
-            awaited = _Awaited(names, done)
-            self._waiting.append(awaited)
+            wait = PresenceWait(names, done)
+            self._waiting.append(wait)
             if timeout:
-                awaited.timer = self.later(timeout, lambda: self._late(awaited))
+                wait.timer = self.later(timeout, lambda: self._time_out_wait(wait))
 
-    def _late(self, awaited: _Awaited) -> None:
-        missing = sorted(awaited.names - self.membership.present)
-        self._come(awaited, ExchangeTimeout(f"{listed(missing)} did not come in time", servers=missing))
+    def _time_out_wait(self, wait: PresenceWait) -> None:
+        missing = sorted(wait.names - self.membership.present)
+        self._end_wait(wait, ExchangeTimeout(f"{listed(missing)} did not come in time", servers=missing))
 
-    def _come(self, awaited: _Awaited, error: PMIxError | None) -> None:
-        if awaited in self._waiting:
-            self._waiting.remove(awaited)
-            if awaited.timer is not None:
-                awaited.timer.cancel()
-            self.soon(awaited.done, None, error)
+    def _end_wait(self, wait: PresenceWait, error: PMIxError | None) -> None:
+        if wait in self._waiting:
+            self._waiting.remove(wait)
+            if wait.timer is not None:
+                wait.timer.cancel()
+            self.soon(wait.done, None, error)
 
     def _close(self) -> None:
         if self._closed:
@@ -942,12 +942,12 @@ class Exchange:
         self._closed = True
         self._held.clear()
         self.collectives.close()
-        for number, asked in list(self._asked.items()):
-            self._answered(asked.to, number, None, left(asked.topic))
+        for number, request in list(self._asked.items()):
+            self._take_answer(request.to, number, None, make_departure(request.topic))
         self._answering.clear()
         self._load.clear()
-        for awaited in list(self._waiting):
-            self._come(awaited, left("when_present"))
+        for wait in list(self._waiting):
+            self._end_wait(wait, make_departure("when_present"))
 
 
 def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
@@ -964,8 +964,8 @@ def _numbered(message: bytes, count: int) -> tuple[Any, ...]:
             return number, message[_HEAD_SIZE:]
         if eight == 8 and count == 2 and end + 4 <= size and end + 4 + LENGTH.unpack_from(message, end)[0] == size:
             return number, message[_HEAD_SIZE:end], message[end + 4 :]
-    told, *parts = codec.expect(codec.unpack(message)[1], count + 1)
-    return NUMBER.read(told), *parts
+    text, *parts = codec.expect(codec.unpack(message)[1], count + 1)
+    return NUMBER.read(text), *parts
 
 
 def _checked(data: bytes, timeout: float = 0.0) -> bytes:

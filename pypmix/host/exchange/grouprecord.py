@@ -42,7 +42,7 @@ class GroupRecord:
         """Return True if a proc is a member of a group of this name."""
         return any(key[0] == name and proc in members for key, members in self._groups.items())
 
-    def is_others(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
+    def is_foreign(self, name: str, members: Iterable[Proc], proc: Proc) -> bool:
         """Return True if some of these are in a group of this name without the proc, which must not change it then."""
         told = frozenset(members)
         found = [group for key, group in self._groups.items() if key[0] == name and not told.isdisjoint(group)]

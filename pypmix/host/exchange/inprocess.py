@@ -161,8 +161,8 @@ class Hub:
     def send(self, carrier: HubCarrier, to: str, message: bytes) -> None:
         """Deliver a message, if its receiver is still present then."""
         with self._lock:
-            # Not a later process of that name, which the sender does not know yet.
-            receiver = carrier.find(to)
+            # Not a later process of that name, as long as the sender has got no report of the end of the former one.
+            receiver = carrier.find(to) or self._carriers.get(to)
             if receiver is not None and not (carrier.closed or receiver.closed or receiver in carrier.apart):
                 self._pass(carrier, receiver, lambda: receiver.arrived(carrier, message))
 

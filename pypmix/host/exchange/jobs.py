@@ -90,7 +90,7 @@ class Jobs:
         """Submit the description of a job."""
         packed = PLACES.write((nspace, places))
         digest = blake2b(packed, digest_size=DIGEST).digest()
-        known = self._places.knows(nspace, digest)
+        known = self._places.has_description(nspace, digest)
         self._places.add(self._exchange.name, nspace, digest, places)
         self._state.submit(statelog.JOB, _JOB.write((nspace, digest, b"" if known else packed)))
 
@@ -128,7 +128,7 @@ class Jobs:
         nspace, digest, packed = _JOB.read(data)
         if len(digest) != DIGEST:
             raise broken(f"a digest has {len(digest)} bytes")
-        known = self._places.knows(nspace, digest)
+        known = self._places.has_description(nspace, digest)
         if not known and not packed:
             raise broken(f"the servers of {nspace!r} are not known")
         self._places.add(origin, nspace, digest, PLACES.read(packed)[1] if not known else None)
@@ -151,7 +151,7 @@ class Jobs:
             def is_elsewhere(server: str) -> bool:
                 return server != origin and not (mine and not self._exchange.has(server))
 
-            for nspace, digest, procs, finalized in self._places.told_by(origin, is_elsewhere):
+            for nspace, digest, procs, finalized in self._places.list_reports(origin, is_elsewhere):
                 jobs.append((nspace, digest, PLACES.write((nspace, self._places.of(nspace) or {}))))
                 news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
                 news += [(DEPARTED, 0, tuple(procs))] if procs else []

@@ -100,7 +100,7 @@ if TYPE_CHECKING:
         @property
         def launcher(self) -> str: ...
 
-        def others(self) -> list[str]: ...
+        def list_others(self) -> list[str]: ...
 
         def aside(self, to: str, topic: str, data: bytes) -> None: ...
 
@@ -204,13 +204,13 @@ class Part(Record):
         names = self.covers or (server,)
         return tuple(zip(names, self.sizes or (0,) * len(names), strict=True))
 
-    def without(self, lost: Container[str]) -> tuple[tuple[str, Part], ...]:
+    def without(self, names: Container[str]) -> tuple[tuple[str, Part], ...]:
         """Return the rest of a contribution of several servers without some of them."""
-        left = [key for key in zip(self.covers, self.numbers, strict=True) if key[0] not in lost]
+        left = [key for key in zip(self.covers, self.numbers, strict=True) if key[0] not in names]
         if not left:
             return ()
         names, numbers = zip(*left, strict=True)
-        sizes = tuple([size for name, size in self.kept("") if name not in lost]) if self.sizes else ()
+        sizes = tuple([size for name, size in self.kept("") if name not in names]) if self.sizes else ()
         return ((names[0], self.replace(number=numbers[0], covers=names, numbers=numbers, sizes=sizes)),)
 
     @property

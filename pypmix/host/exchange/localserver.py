@@ -103,7 +103,7 @@ class LocalServer:
 
     def borrow_job(self, job: JobInfo) -> None:
         """Register a job that other servers have, for clients that have connected with its procs."""
-        if not self.lacks_job(job.nspace) or not self._places.known_to(job.nspace, ()):
+        if not self.lacks_job(job.nspace) or not self._places.is_described_by(job.nspace, ()):
             # It is known here, or it has ended already.
             return
         try:
@@ -143,7 +143,7 @@ class LocalServer:
         if not procs:
             return
         self.record.leave(procs, group)
-        others = {proc for proc in procs if self._places.where(proc) != self.name}
+        others = {proc for proc in procs if self._places.server_of(proc) != self.name}
         if not others:
             return
         groups = (*(self._ask("groups") or ()), *(self._ask("connections") or ()))
@@ -169,7 +169,7 @@ class LocalServer:
         """Report to the server that procs of others have ended, or have left one group."""
         named = () if group is None else (attrs.GROUP_ID(group),)
         for proc in procs:
-            if self._places.where(proc) != self.name:
+            if self._places.server_of(proc) != self.name:
                 infos = (text(SAYS, GONE), *named, attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_DO_NOT_CACHE(True))
                 self._server.notify(Notification(statuses.TALK, self._server.proc, RANGE_LOCAL, infos))
 
@@ -233,7 +233,7 @@ class DirectModexes:
 
     def request(self, upcall: Upcall, op: DirectModex) -> None:
         """Answer an upcall for the data of a proc of another server."""
-        server = self._places.where(op.proc)
+        server = self._places.server_of(op.proc)
         if server is None:
             raise NotFound("no server is known to have it", procs=(op.proc,))
 

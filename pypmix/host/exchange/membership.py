@@ -125,7 +125,7 @@ class Membership:
         """The server that declares the losses: the root, or the next one if that is doubted."""
         return self.launcher or min(self.present - self.doubted, default=self.name)
 
-    def others(self) -> list[str]:
+    def list_others(self) -> list[str]:
         """Return the names of the other servers that are present, sorted."""
         return sorted(self.present - {self.name})
 
@@ -337,7 +337,7 @@ class Membership:
         self.has_left = True
         if not self.is_closing and other != self.launcher:
             log.warning("%s: leaves the session, since %s has lost it", shown(self.name), shown(other))
-        others = self.others()
+        others = self.list_others()
         # If the launcher is lost, all others leave as well.
         for name in others if other != self.launcher else ():
             self._exchange.aside(name, LEAVES, b"")

@@ -22,7 +22,7 @@ from functools import partial
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, broken, many, message
-from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator, Held
+from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator, PendingContribution
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import (
     CANCEL,
@@ -77,7 +77,7 @@ UNDECIDED = Outcome()
 """The decision while nothing is decided, and the end of a contribution that has not ended."""
 
 
-class Own:
+class LocalContribution:
     """A contribution of this server that has not ended.
 
     Attributes:
@@ -158,8 +158,8 @@ class Participant:
         self.coordinator = Coordinator(session, self._forward)
         self._session = session
         self._parts = parts_field(lambda: self.coordinator.places)
-        self._open: dict[int, Own] = {}
-        session.handle(PART, self._came)
+        self._open: dict[int, LocalContribution] = {}
+        session.handle(PART, self._take_contribution)
         self._relay = Relay(session, self._parts.write)
         self._searches: dict[Search, list[Callable[[], None]] | None] = {}
         """Calls that wait for ends that others may know, None for a search that has finished."""
@@ -174,7 +174,7 @@ class Participant:
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
-        session.handle(AGAIN, self._came_again)
+        session.handle(AGAIN, self._take_repeated)
         session.handle(FIND, self._asked_to_find)
         session.hear(DATA, self._told_data)
         session.hear(VOID, self._told_void)
@@ -182,11 +182,11 @@ class Participant:
     def __len__(self) -> int:
         return len(self._open) + len(self.coordinator) + len(self._relay)
 
-    def open(self) -> list[Own]:
+    def open(self) -> list[LocalContribution]:
         """Return the contributions that have not ended; from any thread."""
         return list(self._open.values())
 
-    def begin(self, part: Part, done: OnOutcome, seconds: float, since: float = 0.0) -> Own:
+    def begin(self, part: Part, done: OnOutcome, seconds: float, since: float = 0.0) -> LocalContribution:
         """Give a contribution; `done` is called once, with the decision.
 
         Args:
@@ -195,144 +195,151 @@ class Participant:
             seconds: The time limit, 0 for none.
             since: The time, if the caller knows it.
         """
-        own = Own(part, done, since or self._session.now())
+        local = LocalContribution(part, done, since or self._session.now())
         if part.data and part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
-            own.kept = part.data
-            own.part = part.replace(data=b"", sizes=(len(own.kept),))
-        self.start(own, seconds)
-        return own
+            local.kept = part.data
+            local.part = part.replace(data=b"", sizes=(len(local.kept),))
+        self.start(local, seconds)
+        return local
 
-    def start(self, own: Own, seconds: float) -> None:
+    def start(self, local: LocalContribution, seconds: float) -> None:
         """Give an existing contribution."""
-        self._open[own.part.number] = own
+        self._open[local.part.number] = local
         if seconds:
-            own.timer = self._session.later(seconds, lambda: self._overdue(own))
-        self._send(own)
+            local.timer = self._session.later(seconds, lambda: self._overdue(local))
+        self._send(local)
 
-    def missing(self, own: Own) -> tuple[tuple[str, ...], set[Proc]]:
+    def missing(self, local: LocalContribution) -> tuple[tuple[str, ...], set[Proc]]:
         """Return the servers and procs that are waited for; empty if this server is not the coordinator."""
-        if own.spreading is not None:
-            awaited = own.spreading.awaited
-            return tuple(awaited), set(self._procs_on(own, awaited))
-        if own.root != self.name:
+        if local.spreading is not None:
+            awaited = local.spreading.missing_servers
+            return tuple(awaited), set(self._procs_on(local, awaited))
+        if local.root != self.name:
             return (), set()
-        servers, procs = self.coordinator.missing((self.name, own.part.number))
+        servers, procs = self.coordinator.missing((self.name, local.part.number))
         return tuple(servers), procs
 
     def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
         """Give a contribution for others to the server where offers meet."""
-        own = self.begin(part, done, 0.0)
-        return lambda status: self.give_up(own, status)
+        local = self.begin(part, done, 0.0)
+        return lambda status: self.give_up(local, status)
 
     # The way to the coordinator
 
-    def _coordinator_of(self, own: Own) -> str | None:
+    def _coordinator_of(self, local: LocalContribution) -> str | None:
         """Return the server that coordinates it; None if no server is left."""
-        part = own.part
+        part = local.part
         if KINDS[part.kind].unknown:
             return self._session.root
         # They are sorted.
         gone = self._session.gone
         return next((name for name in part.servers or part.party.names if name not in gone), None)
 
-    def _send(self, own: Own) -> None:
-        part = own.part
+    def _send(self, local: LocalContribution) -> None:
+        part = local.part
         if part.number not in self._open:
             return
-        if own.cancelled is not None:
-            self._finish(own, own.cancelled)
+        if local.cancelled is not None:
+            self._finish(local, local.cancelled)
             return
         rule = KINDS[part.kind]
         gone = self._session.gone
-        lost = gone.intersection(own.servers) if gone and rule.loss_ends else ()
+        lost = gone.intersection(local.servers) if gone and rule.loss_ends else ()
         if lost:
-            self._lost(own, lost)
+            self._end_by_loss(local, lost)
             return
-        to = self._coordinator_of(own)
-        mine = part.party.servers.get(self.name, ()) if own.lost else ()
+        to = self._coordinator_of(local)
+        mine = part.party.servers.get(self.name, ()) if local.lost else ()
         if to is None or (mine and self.coordinator.are_out(part, mine)):
             # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
-            self._finish(own, deciding.failure(status, "all of its members here have gone", part.procs))
+            self._finish(local, deciding.failure(status, "all of its members here have gone", part.procs))
         elif self._session.has(to):
-            own.to, own.root, own.awaited, own.life = to, to, None, self._session.life_of(to)
+            local.to, local.root, local.awaited, local.life = (
+                to,
+                to,
+                None,
+                self._session.life_of(to),
+            )
             if to == self.name:
-                self._contribute(own, to)
+                self._contribute(local, to)
             elif not (
-                own.apart
-                or own.lost
+                local.apart
+                or local.lost
                 or part.status == statuses.ERR_TIMEOUT
                 or rule.unknown
                 or is_flat(len(part.servers or part.party.servers))
             ):
-                self._send_up(own, to)
+                self._send_up(local, to)
             else:
-                self._send_to(own, to)
+                self._send_to(local, to)
         else:
-            own.to, own.root, own.awaited = None, "", to
+            local.to, local.root, local.awaited = None, "", to
             # Once it is present, all that wait for it are sent.
             self._session.reach(to)
 
-    def _send_to(self, own: Own, to: str) -> None:
+    def _send_to(self, local: LocalContribution, to: str) -> None:
         """Contribute directly."""
-        own.to = own.root = to
-        data = self._parts.write(((self.name, own.part),))
-        topic, data = (AGAIN, _AGAIN.write((*own.lost, data))) if own.lost else (PART, data)
-        self._session.ask(to, topic, data, partial(self._told, own, to))
+        local.to = local.root = to
+        data = self._parts.write(((self.name, local.part),))
+        topic, data = (AGAIN, _AGAIN.write((*local.lost, data))) if local.lost else (PART, data)
+        self._session.ask(to, topic, data, partial(self._take_decision, local, to))
 
-    def _send_up(self, own: Own, root: str) -> None:
+    def _send_up(self, local: LocalContribution, root: str) -> None:
         """Contribute through the servers in the middle, of which this one may be one."""
-        part = own.part
+        part = local.part
         names = part.servers or part.party.names
         if has_below(names, root, self.name):
-            own.to = self.name
+            local.to = self.name
             parts = ((self.name, part),)
-            self._relay.take(self.name, part.number, root, parts, partial(self._told, own, self.name))
+            self._relay.take(self.name, part.number, root, parts, partial(self._take_decision, local, self.name))
         else:
-            own.to = self._relay.above(names, root) or root
+            local.to = self._relay.above(names, root) or root
             data = UPWARDS.write((root, part.number, self._parts.write(((self.name, part),))))
-            self._session.ask(own.to, UP, data, partial(self._told, own, own.to))
+            self._session.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
 
-    def _contribute(self, own: Own, to: str) -> None:
+    def _contribute(self, local: LocalContribution, to: str) -> None:
         """Contribute to a collective that this server coordinates itself."""
-        parts = ((self.name, own.part),)
-        decided = partial(self._session.soon, self._decide, own, to)
-        held = Held(to, own.part.number, parts, lambda made: decided(made.outcome))
+        parts = ((self.name, local.part),)
+        decided = partial(self._session.soon, self._decide, local, to)
+        pending = PendingContribution(to, local.part.number, parts, lambda made: decided(made.outcome))
 
-        def come() -> None:
-            if own.to != to or own.part.number not in self._open:
+        def contribute() -> None:
+            if local.to != to or local.part.number not in self._open:
                 return
             try:
-                self.coordinator.come(held)
+                self.coordinator.contribute(pending)
             except Exception as problem:
                 log.exception("%s: a contribution could not be taken in", shown(self.name))
                 error = as_error(problem)
-                self._finish(own, deciding.failure(error.code, error.detail))
+                self._finish(local, deciding.failure(error.code, error.detail))
 
-        if own.lost:
-            self._search_before(own.lost, held, come)
+        if local.lost:
+            self._search_before(local.lost, pending, contribute)
         else:
-            come()
+            contribute()
 
-    def _came(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+    def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A server contributes directly to a collective that this one coordinates."""
-        for held in self._direct(sender, data, answer):
-            self.coordinator.come(held)
+        for pending in self._direct(sender, data, answer):
+            self.coordinator.contribute(pending)
 
-    def _direct(self, sender: str, data: bytes, answer: OnAnswer) -> list[Held]:
+    def _direct(self, sender: str, data: bytes, answer: OnAnswer) -> list[PendingContribution]:
         found = []
         for server, part in self._parts.read(data):
             if server != sender or part.covers:
                 raise broken(f"{sender} contributes for {shown(server)}")
             parts = ((server, part),)
-            found.append(Held(server, part.number, parts, lambda decision: answer(decision.packed, None)))
+            found.append(
+                PendingContribution(server, part.number, parts, lambda decision: answer(decision.packed, None))
+            )
         return found
 
     def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
         root, number, packed = UPWARDS.read(data)
         parts = self._parts.read(packed)
-        if tries < MAX_AGAIN and self.coordinator.lacks(parts):
+        if tries < MAX_AGAIN and self.coordinator.names_unknown_jobs(parts):
             # They have overtaken the report of the servers of their procs.
             self._session.later(AGAIN_SECONDS, lambda: self._came_up(sender, data, answer, tries + 1))
             return
@@ -340,7 +347,9 @@ class Participant:
         if len(meant) != 1 or parts[0][1].rule.unknown:
             raise broken(f"{sender} passes on what does not go together")
         if root == self.name:
-            self.coordinator.come(Held(sender, number, parts, lambda decision: answer(decision.packed, None)))
+            self.coordinator.contribute(
+                PendingContribution(sender, number, parts, lambda decision: answer(decision.packed, None))
+            )
         elif self._relay.is_above(sender, root, parts):
             raise broken(f"{sender} passes on what comes from above")
         else:
@@ -354,14 +363,14 @@ class Participant:
     def _asked_to_expire(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         """The time of a caller on another server has passed."""
         kind, name, procs = EXPIRED.read(data)
-        if any((own.part.kind, own.part.name) == (kind, name) for own in self.open()):
+        if any((local.part.kind, local.part.name) == (kind, name) for local in self.open()):
             # The contribution of this server is on its way to the coordinator, which answers it with that end.
             answer(b"", None)
         else:
             self.expire(kind, name, procs, lambda: answer(b"", None))
 
     def _say_absent(self) -> None:
-        given = {(own.part.kind, own.part.name) for own in self.open()}
+        given = {(local.part.kind, local.part.name) for local in self.open()}
         absences, self._absences = self._absences, []
         for named, answer in absences:
             if named in given:
@@ -376,186 +385,186 @@ class Participant:
         elif not self._relay.cancel(sender, *given_up):
             self.coordinator.cancel(sender, *given_up)
 
-    def _told(self, own: Own, to: str, data: bytes | None, error: PMIxError | None) -> None:
+    def _take_decision(self, local: LocalContribution, to: str, data: bytes | None, error: PMIxError | None) -> None:
         """A coordinator has answered."""
-        if own.to != to:
+        if local.to != to:
             return
         if error is not None:
-            self._failed(own, to, error)
+            self._failed(local, to, error)
             return
         try:
             outcome = OUTCOME.read(data or b"")
         except RemoteProtocolError as problem:
             outcome = deciding.failure(problem.code, problem.detail)
-        self._decide(own, to, outcome)
+        self._decide(local, to, outcome)
 
-    def _failed(self, own: Own, to: str, error: PMIxError) -> None:
+    def _failed(self, local: LocalContribution, to: str, error: PMIxError) -> None:
         """A coordinator has answered with an error, or is lost."""
-        if own.part.number not in self._open:
+        if local.part.number not in self._open:
             return
-        if isinstance(error, ServerLost | Unreachable) and not own.part.rule.loss_ends:
-            root, own.root, own.to = own.root, "", None
+        if isinstance(error, ServerLost | Unreachable) and not local.part.rule.loss_ends:
+            root, local.root, local.to = local.root, "", None
             if root != to and self._session.has(root):
                 # A server on the way is lost, or has lost the coordinator. Repeat that a contribution was given up.
-                self._send_to(own, root)
-                if own.cancelled is not None:
-                    self._tell_given_up(own, own.cancelled)
+                self._send_to(local, root)
+                if local.cancelled is not None:
+                    self._tell_given_up(local, local.cancelled)
                 return
-            own.lost = root, own.life
-            self._send(own)
+            local.lost = root, local.life
+            self._send(local)
             return
         if isinstance(error, ServerLost):
-            self._lost(own, error.servers)
+            self._end_by_loss(local, error.servers)
             return
-        self._decide(own, to, deciding.failure(error.code, error.detail))
+        self._decide(local, to, deciding.failure(error.code, error.detail))
 
-    def _decide(self, own: Own, to: str, outcome: Outcome) -> None:
+    def _decide(self, local: LocalContribution, to: str, outcome: Outcome) -> None:
         """A coordinator has decided."""
-        if own.part.number not in self._open or own.to != to:
+        if local.part.number not in self._open or local.to != to:
             if outcome.spread is not None:
                 # The others need the data that this server has kept.
-                end = own.end
-                self._spreading(own, outcome.spread).give_up(end.status, end.detail, end.servers)
+                end = local.end
+                self._spreading(local, outcome.spread).give_up(end.status, end.detail, end.servers)
             return
         if outcome.spread is not None:
-            self._spread(own, outcome, outcome.spread)
+            self._spread(local, outcome, outcome.spread)
             return
         if outcome.apart:
-            self._contribute_again(own)
+            self._contribute_again(local)
             return
-        self.coordinator.decided.add(own.part.kind, own.part.name, outcome)
-        self._finish(own, outcome)
-        if KINDS[own.part.kind].remembered and (
+        self.coordinator.decided.add(local.part.kind, local.part.name, outcome)
+        self._finish(local, outcome)
+        if KINDS[local.part.kind].remembered and (
             any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
         ):
-            self.coordinator.over(own.part)
+            self.coordinator.end_waiting(local.part)
 
-    def _contribute_again(self, own: Own) -> None:
+    def _contribute_again(self, local: LocalContribution) -> None:
         """Contribute directly, or to another root."""
-        own.apart, own.to = True, None
-        root = own.root
-        if not own.part.rule.unknown or self._session.root != root:
-            self._send(own)
+        local.apart, local.to = True, None
+        root = local.root
+        if not local.part.rule.unknown or self._session.root != root:
+            self._send(local)
             return
 
         def stop_waiting() -> None:
-            if own.to is None and own.root == root and own.part.number in self._open:
-                self._finish(own, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+            if local.to is None and local.root == root and local.part.number in self._open:
+                self._finish(local, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
 
         # This server gets to know the other root in a moment.
         self._session.later(DECISION_SECONDS, stop_waiting)
 
-    def _finish(self, own: Own, outcome: Outcome) -> None:
-        if self._open.pop(own.part.number, None) is not None:
-            if own.timer is not None:
-                own.timer.cancel()
+    def _finish(self, local: LocalContribution, outcome: Outcome) -> None:
+        if self._open.pop(local.part.number, None) is not None:
+            if local.timer is not None:
+                local.timer.cancel()
             if self._absences:
                 self._say_absent()
-            own.end = outcome
-            if own.early:
-                own.early.clear()
-            if own.spreading is not None:
-                own.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
-            own.done(outcome)
+            local.end = outcome
+            if local.early:
+                local.early.clear()
+            if local.spreading is not None:
+                local.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
+            local.done(outcome)
 
     # Data that servers have kept
 
-    def _spreading(self, own: Own, spread: Spread) -> Spreading:
-        if (self.name, len(own.kept)) not in spread.sizes:
+    def _spreading(self, local: LocalContribution, spread: Spread) -> Spreading:
+        if (self.name, len(local.kept)) not in spread.sizes:
             raise broken(f"{spread.root} says that {self.name} has kept what it has not")
-        return Spreading(self._session, own.part.kind, own.part.name, spread, own.kept)
+        return Spreading(self._session, local.part.kind, local.part.name, spread, local.kept)
 
-    def _spread(self, own: Own, outcome: Outcome, spread: Spread) -> None:
+    def _spread(self, local: LocalContribution, outcome: Outcome, spread: Spread) -> None:
         """Wait for the data of all servers: it is decided, and ends when that has arrived."""
         try:
-            spreading = self._spreading(own, spread)
+            spreading = self._spreading(local, spread)
         except RemoteProtocolError as problem:
-            self._finish(own, deciding.failure(problem.code, problem.detail))
+            self._finish(local, deciding.failure(problem.code, problem.detail))
             return
-        own.spreading, own.decided, own.to, own.root = spreading, outcome, None, ""
+        local.spreading, local.decided, local.to, local.root = spreading, outcome, None, ""
         spreading.go_on()
-        self._complete(own)
-        early, own.early = own.early, []
+        self._complete(local)
+        early, local.early = local.early, []
         for call in early:
             call()
-        for name in self._session.gone.intersection(own.servers) if own.part.number in self._open else ():
-            self._lack(own, name)
+        for name in self._session.gone.intersection(local.servers) if local.part.number in self._open else ():
+            self._lack(local, name)
 
-    def _complete(self, own: Own) -> None:
+    def _complete(self, local: LocalContribution) -> None:
         """End it if the data of all has arrived."""
-        data = None if own.spreading is None else own.spreading.data
+        data = None if local.spreading is None else local.spreading.data
         if data is not None:
-            self._finish(own, own.decided.replace(data=own.decided.data + data, spread=None))
+            self._finish(local, local.decided.replace(data=local.decided.data + data, spread=None))
 
-    def _lack(self, own: Own, name: str) -> None:
+    def _lack(self, local: LocalContribution, name: str) -> None:
         """A server is lost while data is on its way."""
-        if own.spreading is not None and name in own.spreading.awaited:
-            self._lost(own, (name,))
+        if local.spreading is not None and name in local.spreading.missing_servers:
+            self._end_by_loss(local, (name,))
         else:
-            self._session.later(DECISION_SECONDS, partial(self._lost, own, (name,)))
+            self._session.later(DECISION_SECONDS, partial(self._end_by_loss, local, (name,)))
 
-    def _meant(self, name: Name) -> list[Own]:
-        return [own for own in self.open() if (own.part.kind, own.part.name) == name[:2]]
+    def _find_open(self, name: Name) -> list[LocalContribution]:
+        return [local for local in self.open() if (local.part.kind, local.part.name) == name[:2]]
 
     def _told_data(self, sender: str, data: bytes) -> None:
         """A server sends data that it has kept or received."""
         name, step, piece = PIECE.read(data)
-        for own in self._meant(name):
-            self._take(own, sender, name, step, piece)
+        for local in self._find_open(name):
+            self._take(local, sender, name, step, piece)
 
-    def _take(self, own: Own, sender: str, name: Name, step: int, piece: bytes) -> None:
-        if own.spreading is None:
-            self._keep(own, lambda: self._take(own, sender, name, step, piece), len(piece))
-        elif own.spreading.name == name:
-            if not own.spreading.take(step, piece):
+    def _take(self, local: LocalContribution, sender: str, name: Name, step: int, piece: bytes) -> None:
+        if local.spreading is None:
+            self._keep(local, lambda: self._take(local, sender, name, step, piece), len(piece))
+        elif local.spreading.name == name:
+            if not local.spreading.take(step, piece):
                 raise broken(f"{sender} sends data that does not belong to the fence")
-            self._complete(own)
+            self._complete(local)
 
-    def _keep(self, own: Own, call: Callable[[], None], size: int) -> None:
+    def _keep(self, local: LocalContribution, call: Callable[[], None], size: int) -> None:
         """Keep a message that has arrived before the decision."""
-        own.early_bytes += size + EARLY_ENTRY
-        if own.early_bytes <= EARLY_BYTES:
-            own.early.append(call)
+        local.early_bytes += size + EARLY_ENTRY
+        if local.early_bytes <= EARLY_BYTES:
+            local.early.append(call)
             return
         # Servers that need this server's data are informed when the decision arrives.
         text = f"other servers have sent {shown(self.name)} more than {EARLY_BYTES} bytes for it before it was decided"
-        self._finish(own, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
+        self._finish(local, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
 
     def _told_void(self, _sender: str, data: bytes) -> None:
         """The data of a server will not arrive."""
         name, status, detail, servers = VOIDED.read(data)
-        for own in self._meant(name):
-            self._void(own, name, deciding.failure(status, detail, self._procs_on(own, servers), servers))
+        for local in self._find_open(name):
+            self._void(local, name, deciding.failure(status, detail, self._procs_on(local, servers), servers))
 
-    def _void(self, own: Own, name: Name, outcome: Outcome) -> None:
-        if own.spreading is None:
-            self._keep(own, lambda: self._void(own, name, outcome), len(outcome.detail))
-        elif own.spreading.name == name:
-            self._finish(own, outcome)
+    def _void(self, local: LocalContribution, name: Name, outcome: Outcome) -> None:
+        if local.spreading is None:
+            self._keep(local, lambda: self._void(local, name, outcome), len(outcome.detail))
+        elif local.spreading.name == name:
+            self._finish(local, outcome)
 
     # A lost coordinator
 
-    def _came_again(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+    def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A server contributes once more, as the coordinator is lost."""
         name, life, packed = _AGAIN.read(data)
-        for held in self._direct(sender, packed, answer):
-            self._search_before((name, life), held, partial(self._come_late, held, answer))
+        for pending in self._direct(sender, packed, answer):
+            self._search_before((name, life), pending, partial(self._contribute_late, pending, answer))
 
-    def _search_before(self, lost: Server, held: Held, come: Callable[[], None]) -> None:
+    def _search_before(self, coordinator: Server, pending: PendingContribution, contribute: Callable[[], None]) -> None:
         """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
-        self._searching[held.key] = None
+        self._searching[pending.key] = None
 
         def finish() -> None:
-            given_up = self._searching.pop(held.key, None)
-            come()
+            given_up = self._searching.pop(pending.key, None)
+            contribute()
             if given_up is not None:
-                self.coordinator.cancel(held.server, *given_up)
+                self.coordinator.cancel(pending.server, *given_up)
 
-        self._search(lost, held.part, finish)
+        self._search(coordinator, pending.part, finish)
 
-    def _come_late(self, held: Held, answer: OnAnswer) -> None:
+    def _contribute_late(self, pending: PendingContribution, answer: OnAnswer) -> None:
         try:
-            self.coordinator.come(held)
+            self.coordinator.contribute(pending)
         except Exception as problem:
             answer(None, as_error(problem))
 
@@ -563,18 +572,18 @@ class Participant:
         """Return True if a process is present: a later one under its name is another one."""
         return self._session.has(server[0]) and self._session.life_of(server[0]) == server[1]
 
-    def _when_lost(self, server: Server, call: Callable[[], None]) -> None:
+    def _call_after_loss(self, server: Server, call: Callable[[], None]) -> None:
         if self._is_present(server):
             self._until_lost.setdefault(server[0], []).append(call)
         else:
             call()
 
-    def _search(self, lost: Server, part: Part, then: Callable[[], None]) -> None:
+    def _search(self, coordinator: Server, part: Part, then: Callable[[], None]) -> None:
         """Ask all that take part in a collective for ends that the lost coordinator has decided, and continue."""
-        if self._is_present(lost):
-            self._when_lost(lost, lambda: self._search(lost, part, then))
+        if self._is_present(coordinator):
+            self._call_after_loss(coordinator, lambda: self._search(coordinator, part, then))
             return
-        search = lost, part.kind, part.name, part.party.label
+        search = coordinator, part.kind, part.name, part.party.label
         waiting = self._searches.get(search, [])
         if waiting is None:
             then()
@@ -590,7 +599,7 @@ class Participant:
             asked.intersection_update((*part.party.names, *meet))
         asked.discard(self.name)
 
-        def told(name: str, data: bytes | None, _error: PMIxError | None) -> None:
+        def take_ends(name: str, data: bytes | None, _error: PMIxError | None) -> None:
             asked.discard(name)
             for end in _ENDS.read(data) if data else ():
                 self.coordinator.learn(part.kind, part.name, OUTCOME.read(end))
@@ -607,7 +616,7 @@ class Participant:
                     call()
 
         for name in sorted(asked):
-            self._session.ask(name, FIND, _FIND.write((*lost, part.kind, part.name)), partial(told, name))
+            self._session.ask(name, FIND, _FIND.write((*coordinator, part.kind, part.name)), partial(take_ends, name))
         if not asked:
             finish()
 
@@ -616,47 +625,50 @@ class Participant:
         server, life, kind, name = _FIND.read(data)
 
         def find() -> None:
-            ends = self.coordinator.decided.ends(kind, name)
+            ends = self.coordinator.decided.list_outcomes(kind, name)
             answer(_ENDS.write(tuple(map(OUTCOME.write, ends))), None)
 
-        self._when_lost((server, life), find)
+        self._call_after_loss((server, life), find)
 
     # Giving up
 
-    def give_up(self, own: Own, status: int, detail: str = "") -> None:
+    def give_up(self, local: LocalContribution, status: int, detail: str = "") -> None:
         """End a collective with this status for all, if it has not ended yet."""
-        if own.part.number not in self._open:
+        if local.part.number not in self._open:
             return
-        own.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
-        if own.to is not None:
-            self._tell_given_up(own, Outcome(status, detail))
-        elif own.part.kind == GATHER:
-            self._finish(own, own.cancelled)
+        local.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
+        if local.to is not None:
+            self._tell_given_up(local, Outcome(status, detail))
+        elif local.part.kind == GATHER:
+            self._finish(local, local.cancelled)
 
-    def _tell_given_up(self, own: Own, why: Outcome) -> None:
-        assert own.to is not None
-        self._session.tell(own.to, GIVE_UP, CANCEL.write((own.part.number, why.status, why.detail, ())))
+    def _tell_given_up(self, local: LocalContribution, why: Outcome) -> None:
+        assert local.to is not None
+        self._session.tell(local.to, GIVE_UP, CANCEL.write((local.part.number, why.status, why.detail, ())))
 
-    def _overdue(self, own: Own) -> None:
-        if own.part.number not in self._open:
+    def _overdue(self, local: LocalContribution) -> None:
+        if local.part.number not in self._open:
             return
-        own.timer = self._session.later(DECISION_SECONDS, lambda: self._forsake(own))
-        if own.spreading is not None:
-            awaited = own.spreading.awaited
-            self._finish(own, deciding.overdue(awaited, self._procs_on(own, awaited)))
-        elif own.to is None and not own.part.rule.unknown:
-            late = sorted(set(own.servers).difference(self._session.members))
-            self._finish(own, deciding.overdue(late, self._procs_on(own, late)))
+        local.timer = self._session.later(DECISION_SECONDS, lambda: self._forsake(local))
+        if local.spreading is not None:
+            awaited = local.spreading.missing_servers
+            self._finish(local, deciding.overdue(awaited, self._procs_on(local, awaited)))
+        elif local.to is None and not local.part.rule.unknown:
+            late = sorted(set(local.servers).difference(self._session.members))
+            self._finish(local, deciding.overdue(late, self._procs_on(local, late)))
         else:
-            self.give_up(own, statuses.ERR_TIMEOUT)
+            self.give_up(local, statuses.ERR_TIMEOUT)
 
-    def _forsake(self, own: Own) -> None:
+    def _forsake(self, local: LocalContribution) -> None:
         """End a collective whose coordinator does not even name the missing procs."""
-        where = f"{listed((own.to,))} does not answer" if own.to else "no server says how it has ended"
-        self._finish(own, deciding.failure(statuses.ERR_TIMEOUT, where, (), (own.to,) if own.to else ()))
+        where = f"{listed((local.to,))} does not answer" if local.to else "no server says how it has ended"
+        self._finish(
+            local,
+            deciding.failure(statuses.ERR_TIMEOUT, where, (), (local.to,) if local.to else ()),
+        )
 
-    def _procs_on(self, own: Own, servers: Iterable[str]) -> list[Proc]:
-        return [proc for name in servers for proc in own.part.party.servers.get(name, ())]
+    def _procs_on(self, local: LocalContribution, servers: Iterable[str]) -> list[Proc]:
+        return [proc for name in servers for proc in local.part.party.servers.get(name, ())]
 
     # Servers that join and leave
 
@@ -675,12 +687,12 @@ class Participant:
             return
         self.coordinator.lose(name)
         self._relay.changed(name, False)
-        for own in [own for own in self.open() if own.part.rule.loss_ends and name in own.servers]:
-            if own.spreading is not None:
-                self._lack(own, name)
-            elif own.to in (None, name) or own.root == name:
+        for local in [local for local in self.open() if local.part.rule.loss_ends and name in local.servers]:
+            if local.spreading is not None:
+                self._lack(local, name)
+            elif local.to in (None, name) or local.root == name:
                 # Otherwise the coordinator ends it for all.
-                self._lost(own, (name,))
+                self._end_by_loss(local, (name,))
         for call in self._until_lost.pop(name, ()):
             call()
         self._send_waiting(name)
@@ -688,13 +700,13 @@ class Participant:
     def _send_waiting(self, name: str) -> None:
         """Send the contributions that wait for a server, or for another root."""
         roots = "", self._session.root
-        for own in self.open():
-            if own.awaited == name or (own.to is None and own.part.rule.unknown and own.root not in roots):
-                self._send(own)
+        for local in self.open():
+            if local.awaited == name or (local.to is None and local.part.rule.unknown and local.root not in roots):
+                self._send(local)
 
-    def _lost(self, own: Own, servers: Iterable[str]) -> None:
+    def _end_by_loss(self, local: LocalContribution, servers: Iterable[str]) -> None:
         """End a collective that ends with a lost server."""
-        self._finish(own, self.coordinator.servers_lost(own.part, servers))
+        self._finish(local, self.coordinator.servers_lost(local.part, servers))
 
     def close(self) -> None:
         """This server leaves the exchange."""
@@ -704,10 +716,10 @@ class Participant:
         self._absences.clear()
         self._relay.close()
         self.coordinator.close()
-        for own in self.open():
-            self._finish(own, self.left())
+        for local in self.open():
+            self._finish(local, self.left_outcome())
 
     @staticmethod
-    def left() -> Outcome:
+    def left_outcome() -> Outcome:
         """Return the end of collectives that are open, or begun, when this server has left the exchange."""
         return deciding.failure(statuses.ERR_LOST_CONNECTION, "this server has left the exchange")

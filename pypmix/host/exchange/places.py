@@ -31,12 +31,12 @@ class Party:
         unknown: The other procs.
     """
 
-    def __init__(self, procs: tuple[Proc, ...], where: Where) -> None:
+    def __init__(self, procs: tuple[Proc, ...], find_server: Where) -> None:
         self.procs = procs
         self.servers: dict[str, list[Proc]] = {}
         self.unknown: list[Proc] = []
         for proc in procs:
-            server = where(proc)
+            server = find_server(proc)
             (self.unknown if server is None else self.servers.setdefault(server, [])).append(proc)
 
     def __eq__(self, other: object) -> bool:
@@ -101,14 +101,15 @@ class Places:
     """The servers of procs, as far as one server knows.
 
     Args:
-        where: Returns the server of a proc as the host knows it; called first. None if the host knows nothing more.
+        find_server: Returns the server of a proc as the host knows it; called first. None if the host knows nothing
+            more.
 
     Attributes:
         any_missing: Whether any proc has ended or has finalized.
     """
 
-    def __init__(self, where: Where | None = None) -> None:
-        self._where = where
+    def __init__(self, find_server: Where | None = None) -> None:
+        self._find_server = find_server
         self._jobs: dict[str, _Job] = {}
         self._over: dict[str, Sequence[int]] = {}
         """Former jobs, and their ranks."""
@@ -125,7 +126,7 @@ class Places:
 
     # Jobs
 
-    def knows(self, nspace: str, digest: bytes) -> bool:
+    def has_description(self, nspace: str, digest: bytes) -> bool:
         """Return True if a description of a job is known."""
         job = self._jobs.get(nspace)
         return job is not None and digest in job.digests
@@ -183,11 +184,11 @@ class Places:
         self._count_missing()
         return procs
 
-    def is_over(self, nspace: str) -> bool:
+    def is_ended_job(self, nspace: str) -> bool:
         """Return True if a job was known and no server knows it any longer."""
         return nspace in self._over and nspace not in self._jobs
 
-    def known(self) -> list[str]:
+    def list_jobs(self) -> list[str]:
         """Return the jobs that any server knows."""
         return list(self._jobs)
 
@@ -204,7 +205,7 @@ class Places:
             if where == server
         ]
 
-    def known_to(self, nspace: str, servers: Iterable[str]) -> bool:
+    def is_described_by(self, nspace: str, servers: Iterable[str]) -> bool:
         """Return True if all of these servers have described a job."""
         job = self._jobs.get(nspace)
         return job is not None and job.tellers.keys() >= set(servers)
@@ -229,7 +230,7 @@ class Places:
         job = self._jobs.get(nspace)
         return None if job is None else job.places
 
-    def told_by(
+    def list_reports(
         self, teller: str, elsewhere: Callable[[str], bool]
     ) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
         """Yield the reports of a server: jobs, their digests, and their departed and finalized procs.
@@ -266,7 +267,7 @@ class Places:
             self.any_missing = True
         return found
 
-    def has_ended(self, nspace: str) -> tuple[Proc, ...]:
+    def list_if_ended(self, nspace: str) -> tuple[Proc, ...]:
         """Return the procs of a job if all have ended, else none."""
         job = self._jobs.get(nspace)
         return () if job is None or len(job.departed) < len(job.places) else self.procs_of(nspace)
@@ -288,10 +289,10 @@ class Places:
         self._count_missing()
         return True
 
-    def where(self, proc: Proc) -> str | None:
+    def server_of(self, proc: Proc) -> str | None:
         """Return the server of a proc, None if it is not known."""
-        if self._where is not None:
-            found = self._where(proc)
+        if self._find_server is not None:
+            found = self._find_server(proc)
             if found is not None:
                 return found
         job = self._jobs.get(proc[0])
@@ -326,13 +327,13 @@ class Places:
             data = PROCS.write(procs)
             party = self._parties.get(data) or self._remember(data, procs)
             # A wildcard of a job without procs means others once these are known.
-            if self._where is None and party.nspaces.issuperset([proc[0] for proc in named]):
+            if self._find_server is None and party.nspaces.issuperset([proc[0] for proc in named]):
                 if len(self._named) >= MAX_PARTIES or sum(map(len, self._named)) + len(named) > MAX_NAMED:
                     self._named.clear()
                 if len(named) <= MAX_NAMED:
                     self._named[named] = party
         # Others may not know yet that a job has ended: its collectives end in the same way for all.
-        unknown = party.unknown and [proc for proc in party.unknown if not self.is_over(proc.nspace)]
+        unknown = party.unknown and [proc for proc in party.unknown if not self.is_ended_job(proc.nspace)]
         if unknown:
             raise NotFound("no server is known to have them", procs=unknown)
         return party
@@ -363,9 +364,9 @@ class Places:
         self.plain = {named: kept for named, kept in self.plain.items() if nspace not in kept[1].nspaces}
 
     def _remember(self, data: bytes, procs: tuple[Proc, ...]) -> Party:
-        party = Party(procs, self.where)
+        party = Party(procs, self.server_of)
         # The host's own knowledge may change unnoticed.
-        if self._where is None and len(data) <= MAX_PARTY * 16:
+        if self._find_server is None and len(data) <= MAX_PARTY * 16:
             if len(self._parties) >= MAX_PARTIES:
                 self._named.clear()
                 self._parties.clear()
@@ -399,7 +400,7 @@ class Places:
 
     def absent(self, procs: Iterable[Proc], server: str, incarnation: int) -> bool:
         """Return True if all of these procs that are on a server are missing; False if none is known there."""
-        here = [proc for proc in procs if self.where(proc) == server]
+        here = [proc for proc in procs if self.server_of(proc) == server]
         return bool(here) and all(self.is_missing(proc, incarnation) for proc in here)
 
 
@@ -438,7 +439,7 @@ class Incarnations:
         self._open.pop(proc, None)
         return self._latest.setdefault(proc, 1)
 
-    def lost(self, proc: Proc) -> None:
+    def disconnect(self, proc: Proc) -> None:
         """Record that a proc is no longer connected."""
         self._open.pop(proc, None)
 

@@ -46,7 +46,7 @@ class GroupQueries:
         self._exchange = exchange
         self._places = places
         self._local = local
-        exchange.handle(TOPIC, self._asked)
+        exchange.handle(TOPIC, self._send_groups)
 
     def answers(self, op: QueryInfo) -> bool:
         """Return True if a query is about groups, and about nothing else."""
@@ -64,7 +64,7 @@ class GroupQueries:
         others = [name for name in self._exchange.members if name != self._exchange.name]
         waiting = len(others)
 
-        def told(data: bytes | None, _error: PMIxError | None) -> None:
+        def take_groups(data: bytes | None, _error: PMIxError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if data:
@@ -74,16 +74,16 @@ class GroupQueries:
 
         def finish() -> None:
             groups = list(dict.fromkeys([(name, members) for listed in found for name, members in listed]))
-            where, name = self._places.where, self._exchange.name
+            where, name = self._places.server_of, self._exchange.name
             is_local, is_known = (lambda proc: where(proc) == name), (lambda proc: where(proc) is not None)
             end(lambda: upcall.reply(tuple(find_groups(op, upcall.requestor, groups, is_local, is_known))))
 
         for name in others:
-            self._exchange.request(name, TOPIC, b"", told, timeout=QUERY_SECONDS)
+            self._exchange.request(name, TOPIC, b"", take_groups, timeout=QUERY_SECONDS)
         if not others:
             finish()
 
-    def _asked(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
+    def _send_groups(self, _sender: str, _data: bytes, answer: OnAnswer) -> None:
         answer(GROUPS.write(self._local.list_groups()), None)
 
 

@@ -93,9 +93,9 @@ def _write(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _check(path: str, found: os.stat_result, mask: int, what: str) -> None:
-    if not is_current_user(found.st_uid):
-        raise PermissionDenied(f"{path} belongs to {described(found.st_uid)}", operation="exchange")
-    if stat.S_ISLNK(found.st_mode) or found.st_mode & mask:
-        text = f"{path} may be {what} by others (mode {stat.S_IMODE(found.st_mode):o})"
+def _check(path: str, status: os.stat_result, mask: int, what: str) -> None:
+    if not is_current_user(status.st_uid):
+        raise PermissionDenied(f"{path} belongs to {described(status.st_uid)}", operation="exchange")
+    if stat.S_ISLNK(status.st_mode) or status.st_mode & mask:
+        text = f"{path} may be {what} by others (mode {stat.S_IMODE(status.st_mode):o})"
         raise PermissionDenied(text, operation="exchange", hint="take that right from them, or name another folder")

@@ -70,7 +70,7 @@ class Entry(Record):
         return self.phase % 2 == 1 and self.phase < ENDED
 
     @property
-    def ended(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether it has ended."""
         return self.phase >= ENDED
 
@@ -100,13 +100,13 @@ class Roll:
     """The records that one server has of all, in the order in which they changed.
 
     Args:
-        own: Its own record.
+        record: Its own record.
 
     Attributes:
         last: The number of the last change.
     """
 
-    def __init__(self, own: Entry) -> None:
+    def __init__(self, record: Entry) -> None:
         self.last = 0
         self._there: dict[str, Entry] = {}
         self._next: dict[str, Entry] = {}
@@ -116,13 +116,13 @@ class Roll:
         """The number of the last change of each life, its record as bytes, and the source."""
         self._ring: list[str] | None = None
         self._digest = b""
-        self.take(own)
+        self.take(record)
 
     def get(self, name: str) -> Entry | None:
         """Return the record of a present server."""
         return self._there.get(name)
 
-    def has_ended(self, life: bytes) -> bool:
+    def is_dead(self, life: bytes) -> bool:
         """Return True if a life is known to have ended."""
         return life in self._ended
 
@@ -171,7 +171,7 @@ class Roll:
         """Add a record. Return it as it is kept; None if it is old."""
         if entry.life in self._ended:
             return None
-        if entry.ended:
+        if entry.is_dead:
             return self._end(entry)
         known = self._there.get(entry.name)
         if known is None or known.life != entry.life:

@@ -141,7 +141,7 @@ class Spreading:
         return lacking >= 0
 
     @property
-    def awaited(self) -> list[str]:
+    def missing_servers(self) -> list[str]:
         """The servers that have not sent all their data for this server."""
         return [self._at(step) for step in sorted(self._lacking)]
 

@@ -203,7 +203,7 @@ class StateLog:
             # A launcher sends the descriptions of jobs itself.
             job = 0 if self._exchange.launcher else self._job
             data = _ORDER.write((self._number, job, tuple(numbered)))
-            for name in self._exchange.others():
+            for name in self._exchange.list_others():
                 self._exchange.aside(name, ORDERED, data)
 
     def introduce(self, name: str) -> None:
@@ -233,7 +233,7 @@ class StateLog:
         if self._is_root:
             # The root before may not have passed on everything that this server had submitted.
             own = [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
-            for entry in (*entries, *(own if self._exchange.others() else ())):
+            for entry in (*entries, *(own if self._exchange.list_others() else ())):
                 self._add(entry)
             # This server knows all entries from here on.
             self._exchange.release_ready()

@@ -234,7 +234,7 @@ class SwitchCarrier:
         try:
             self._watch()
             self._loop.later(self._every, self._turn)
-            self._loop.run(self._over)
+            self._loop.run(self._is_finished)
         except BaseException as error:
             fault(f"the carrier of {shown(self.name)}", error)
         finally:
@@ -251,7 +251,7 @@ class SwitchCarrier:
         # The loop checks again then if it has to end.
         self._loop.later(LINK_LINGER_SECONDS, lambda: None)
 
-    def _over(self) -> bool:
+    def _is_finished(self) -> bool:
         return bool(self._closing) and (not self._backlog.size or time.monotonic() >= self._closing)
 
     def _put(self, data: bytes) -> None:

@@ -603,7 +603,7 @@ class Admission:
                 raise HandshakeError(f"{shown(peers.name)} leaves", retry=True)
         if continued and stream is not None and stream.connection is None and not stream.ended:
             return stream
-        if peers.circle.is_over(theirs.life):
+        if peers.circle.counts_as_lost(theirs.life):
             raise HandshakeError(f"{shown(name)} counts as lost")
         if theirs.stream:
             raise HandshakeError(f"its connection with {shown(name)} is over", retry=connection.dials)
@@ -663,7 +663,7 @@ class Admission:
             self._peers.send_handshake(connection, refusal(error))
         # A server that leaves may be about to make a connection, and a lost one does not know yet that it is lost.
         theirs = connection.handshake.theirs
-        quiet = error.retry or theirs.stream != b"" or self._peers.circle.is_over(theirs.life)
+        quiet = error.retry or theirs.stream != b"" or self._peers.circle.counts_as_lost(theirs.life)
         self._peers.drop(connection, str(error), quiet=quiet, grave=not error.retry, final=not error.retry)
 
 
@@ -694,7 +694,7 @@ class ConnectionNeeds:
 
     def _look_around(self) -> None:
         self._review_timer = None
-        for name in self._peers.circle.needed():
+        for name in self._peers.circle.needed_servers():
             self.reach(name)
         self._peers.dialer.dial_unmet()
 
@@ -714,7 +714,9 @@ class ConnectionNeeds:
             reason: Why it has none, for a person; empty if it was idle.
         """
         peers, name = self._peers, stream.name
-        where = (stream.address,) if stream.number else peers.dialer.addresses_of(name) or peers.circle.where(name)
+        where = (
+            (stream.address,) if stream.number else peers.dialer.addresses_of(name) or peers.circle.addresses_of(name)
+        )
         dialing = peers.dialer.attempts[name] = Dialing(name, where, stream)
         dialing.reason = reason
         # A stream without any connection yet has no signs of life.
@@ -728,7 +730,7 @@ class ConnectionNeeds:
         peers, name, seconds = self._peers, dialing.name, self._peers.settings.keep_alive
 
         def doubt() -> None:
-            if peers.dialer.attempts.get(name) is dialing and name in peers.circle.needed():
+            if peers.dialer.attempts.get(name) is dialing and name in peers.circle.needed_servers():
                 peers.keep_alive.suspect(name)
                 peers.act_on_keep_alive()
 
@@ -755,13 +757,13 @@ class ConnectionNeeds:
         if not self._peers.circle.sparse or surplus <= 0:
             return
         idle = [stream for stream in connected if stream.idle >= IDLE_TURNS and stream.address[1]]
-        needed = self._peers.circle.needed() if idle else ()
+        needed = self._peers.circle.needed_servers() if idle else ()
         idle = [stream for stream in idle if stream.name not in needed]
         for stream in sorted(idle, key=lambda stream: -stream.idle)[:surplus]:
             self._peers.send_control(stream, codec.pack(REST))
 
     def rest_if_idle(self, stream: Stream) -> None:
-        if stream.name in self._peers.circle.needed() or not stream.address[1] or not stream.idle:
+        if stream.name in self._peers.circle.needed_servers() or not stream.address[1] or not stream.idle:
             return
         if stream.settled:
             self._peers.send_control(stream, codec.pack(RESTS))
@@ -1236,7 +1238,7 @@ class Peers:
                 stream.end()
         if name not in self.circle.present:
             return
-        self.circle.lost(name, sure, left=not reason)
+        self.circle.remove(name, sure, in_order=not reason)
         with self.streams_lock:
             # It may have been made again in between, by a message on another thread.
             self.streams.pop(name, None)

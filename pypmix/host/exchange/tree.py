@@ -47,7 +47,7 @@ from operator import itemgetter
 from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
-from pypmix.host.exchange.errors import ServerLost, lost, make
+from pypmix.host.exchange.errors import ServerLost, make, make_loss
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS
 from pypmix.host.naming import shown
 from pypmix.standard import statuses
@@ -172,7 +172,7 @@ def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
     return server, first.replace(incarnation=latest, data=data, covers=covers, numbers=numbers, sizes=sizes)
 
 
-class _Came:
+class IncomingContributions:
     """Contributions that one server has passed on together, or this server's own."""
 
     __slots__ = ("answer", "number", "parts", "sender")
@@ -184,21 +184,21 @@ class _Came:
         self.answer = answer
 
 
-class _Sent:
+class SentContributions:
     """Contributions that were passed on.
 
     Attributes:
         to: The server that has them.
-        came: The contributions.
+        incoming: The contributions.
         data: The message.
         given_up: The message that gives them up, if that was sent.
     """
 
-    __slots__ = ("came", "data", "given_up", "to")
+    __slots__ = ("data", "given_up", "incoming", "to")
 
-    def __init__(self, to: str, came: list[_Came], data: bytes) -> None:
+    def __init__(self, to: str, incoming: list[IncomingContributions], data: bytes) -> None:
         self.to = to
-        self.came = came
+        self.incoming = incoming
         self.data = data
         self.given_up = b""
 
@@ -219,8 +219,8 @@ class _Lane:
         self.name = name
         self.names = names
         self.servers: set[str] = set()
-        self.waiting: list[_Came] = []
-        self.sent: dict[int, _Sent] = {}
+        self.waiting: list[IncomingContributions] = []
+        self.sent: dict[int, SentContributions] = {}
         self.timer: Timer | None = None
 
 
@@ -267,7 +267,7 @@ class Relay:
             lane = _Lane(name, names)
             lanes.append(lane)
         lane.servers |= servers
-        lane.waiting.append(_Came(sender, number, parts, answer))
+        lane.waiting.append(IncomingContributions(sender, number, parts, answer))
         place = place_in(names, root, self.name)
         if place is None or len(lane.servers) >= spans(len(names), place)[1] - place:
             self._pass_on(lane)
@@ -280,19 +280,19 @@ class Relay:
         root = lane.name[0]
         to = self.above(lane.names, root)
         if root in self._session.gone:
-            self._hand_down(lane, self._waiting(lane), None, lost((root,), lane.name[2]))
+            self._hand_down(lane, self._waiting(lane), None, make_loss((root,), lane.name[2]))
         if to is None or not lane.waiting:
             # The root has not joined yet, as far as this server knows.
             return
         number = self._session.number()
-        came = self._waiting(lane)
-        parts = combined(lane.names, [part for each in came for part in each.parts])
-        lane.sent[number] = _Sent(to, came, UPWARDS.write((root, number, self._pack(parts))))
+        incoming = self._waiting(lane)
+        parts = combined(lane.names, [part for each in incoming for part in each.parts])
+        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, self._pack(parts))))
         self._send(lane, number)
 
     def _send(self, lane: _Lane, number: int) -> None:
         sent = lane.sent[number]
-        self._session.ask(sent.to, UP, sent.data, lambda data, error: self._answered(lane, number, data, error))
+        self._session.ask(sent.to, UP, sent.data, lambda data, error: self._take_decision(lane, number, data, error))
         if sent.given_up:
             self._session.tell(sent.to, GIVE_UP, sent.given_up)
 
@@ -303,12 +303,12 @@ class Relay:
             lane.timer = None
 
     @staticmethod
-    def _waiting(lane: _Lane) -> list[_Came]:
+    def _waiting(lane: _Lane) -> list[IncomingContributions]:
         """Take the waiting contributions out of a lane."""
-        came, lane.waiting = lane.waiting, []
-        return came
+        incoming, lane.waiting = lane.waiting, []
+        return incoming
 
-    def _answered(self, lane: _Lane, number: int, data: bytes | None, error: PMIxError | None) -> None:
+    def _take_decision(self, lane: _Lane, number: int, data: bytes | None, error: PMIxError | None) -> None:
         """The decision has arrived, or its sender is lost."""
         sent, root = lane.sent.get(number), lane.name[0]
         if sent is None:
@@ -318,15 +318,17 @@ class Relay:
                 sent.to = root
                 self._send(lane, number)
                 return
-            error = lost((root,), lane.name[2])
+            error = make_loss((root,), lane.name[2])
         del lane.sent[number]
-        self._hand_down(lane, sent.came, data, error)
+        self._hand_down(lane, sent.incoming, data, error)
 
-    def _hand_down(self, lane: _Lane, came: list[_Came], data: bytes | None, error: PMIxError | None) -> None:
-        for each in came:
+    def _hand_down(
+        self, lane: _Lane, incoming: list[IncomingContributions], data: bytes | None, error: PMIxError | None
+    ) -> None:
+        for each in incoming:
             lane.servers.difference_update(*[part.covers or (server,) for server, part in each.parts])
         self._drop_empty(lane)
-        for each in came:
+        for each in incoming:
             each.answer(data, error)
 
     def _drop_empty(self, lane: _Lane) -> None:
@@ -342,14 +344,14 @@ class Relay:
     def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> bool:
         """Report to the coordinator that a contribution is given up. Return True if it is on its way here."""
 
-        def has(came: list[_Came]) -> bool:
-            return any((each.sender, each.number) == (sender, number) for each in came)
+        def has(incoming: list[IncomingContributions]) -> bool:
+            return any((each.sender, each.number) == (sender, number) for each in incoming)
 
         for lane in self._all():
             if has(lane.waiting):
                 self._pass_on(lane)
             for passed, sent in lane.sent.items():
-                if has(sent.came):
+                if has(sent.incoming):
                     if not detail and status != statuses.ERR_TIMEOUT:
                         detail = f"{shown(sender)} has given it up"
                     sent.given_up = CANCEL.write((passed, status, detail, servers))
@@ -369,10 +371,10 @@ class Relay:
             elif not here and not KINDS[lane.name[1]].loss_ends:
                 if lane.name[0] == name:
                     for sent in list(lane.sent.values()):
-                        lane.waiting += sent.came
+                        lane.waiting += sent.incoming
                     lane.sent.clear()
                     self._stop(lane)
-                    self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
+                    self._hand_down(lane, self._waiting(lane), None, make_loss((name,), lane.name[2]))
             elif not here and index_in(lane.names, name) is not None:
                 # It ends with that server, whose procs the coordinator may have forgotten before this arrived.
                 for passed, sent in lane.sent.items():
@@ -380,7 +382,7 @@ class Relay:
                         gone = CANCEL.write((passed, statuses.ERR_UNREACH, "", (name,)))
                         self._session.tell(sent.to, GIVE_UP, gone)
                 self._stop(lane)
-                self._hand_down(lane, self._waiting(lane), None, lost((name,), lane.name[2]))
+                self._hand_down(lane, self._waiting(lane), None, make_loss((name,), lane.name[2]))
 
     def close(self) -> None:
         """This server leaves."""
