@@ -120,6 +120,7 @@ class LoopCarrier:
         self._loop = loop
         self._present = {carrier.name}
         self._lives = {carrier.name: carrier.life(carrier.name)}
+        self.keep_alive = carrier.keep_alive
         self._closed = False
 
     @property

@@ -172,3 +172,35 @@ def test_what_a_host_that_is_lost_has_told_of_its_sets_all_know_in_the_end():
     hosts["c"][1].delete("ocean")
     hub.run()
     assert [hosts[name][0].sets for name in "bcd"] == [{}] * 3
+
+
+@pytest.mark.parametrize("patience", [4.0, 12.0])
+def test_a_busy_root_delays_a_loss_for_the_time_of_the_keep_alive_at_most(monkeypatch, patience):
+    """Without a launcher: the first one by name does not process what has arrived, as its loop is busy."""
+    monkeypatch.setattr("pypmix.host.exchange.inprocess.HubCarrier.keep_alive", patience, raising=False)
+    session = Session("abcd")
+    busy, clock = [], session.hub.clock
+
+    def between(_sender, receiver, carry):
+        if receiver == "a" and busy is not None:
+            busy.append(carry)
+        else:
+            carry()
+
+    session.hub._between = between
+    ends = []
+    for name in "bcd":
+        session.exchanges[name].allgather(
+            b"sum", "bcd", b"", lambda _gathered, error, name=name: ends.append((name, error, clock.now))
+        )
+    began = clock.now
+    session.hub.lose("d")
+    session.hub.run(began + patience + 1)
+    assert [name for name, _, _ in ends] == ["b", "c"]
+    assert all(error.servers == ("d",) for _, error, _ in ends)
+    assert all(patience <= moment - began <= patience + 0.5 for _, _, moment in ends)
+    # Its loop goes on: it declares the loss as well, and nobody leaves for it.
+    waiting, busy = busy, None
+    for carry in waiting:
+        carry()
+    assert session.views() == {"a": "abc", "b": "abc", "c": "abc", "d": "abcd"}

@@ -297,7 +297,8 @@ class Exchange:
 
     def start(self) -> None:
         """Begin to exchange messages; handlers, listeners and watchers are in place by then."""
-        self.membership.begin(self._carrier_life(self.name))
+        patience = getattr(self._carrier, "keep_alive", times.KEEP_ALIVE_SECONDS)
+        self.membership.begin(self._carrier_life(self.name), patience)
         self._carrier.listen(partial(self.soon, self._arrived), self._note_change)
 
     def close(self) -> None:

@@ -10,9 +10,11 @@ server by name in a session without a launcher.
 If the carrier of another server reports an end, that server is *doubted*: messages to it are lost, and everything that
 waits for it waits for the declaration, which is on its way if the server has died. If the declaration does not arrive
 in `DOUBT_SECONDS`, the two may have lost only each other: the server reports that to the root. The root asks the other
-one; if it answers, the later of the two by name is declared lost. A server that learns that it was declared lost leaves
-the session: it continues alone, and a daemon ends its ranks. The reverse order is bounded, too: a declaration that
-arrives before the carrier's own report waits for the last messages of the lost server, for `LOSS_SECONDS`.
+one; if it answers, the later of the two by name is declared lost. If the root does not answer within the time of the
+carrier's keep-alive, since its loop is busy, the server removes the doubted one without it. A server that learns that
+it was declared lost leaves the session: it continues alone, and a daemon ends its ranks. The reverse order is bounded,
+too: a declaration that arrives before the carrier's own report waits for the last messages of the lost server, for
+`LOSS_SECONDS`.
 
 If the root of a session without a launcher is doubted, the next one by name takes its place as soon as all that it is
 connected with doubt the same servers. So it waits as long as any of them has the old root, which declares the next one
@@ -23,7 +25,7 @@ All of this happens in turns of the exchange.
 
 from __future__ import annotations
 
-from pypmix.engine.times import DOUBT_SECONDS, LOSS_SECONDS
+from pypmix.engine.times import DOUBT_SECONDS, KEEP_ALIVE_SECONDS, LOSS_SECONDS
 from pypmix.host.exchange.codec import BYTES, NAME, NAMES, TEXT, Field, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.limits import MAX_DETAIL
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.kinds import Network, OnAnswer
     from pypmix.host.exchange.statelog import StateLog
     from pypmix.standard.errors import PMIxError
-
-MAX_REPORTS = 6
-"""The number of times that a server reports that a connection has ended, before it loses the other one alone."""
 
 MAX_LOST = 256
 """The most lost servers that the next root declares lost once more."""
@@ -101,6 +100,7 @@ class Membership:
         self._lost: dict[str, bytes] = {}
         """The last servers that were lost, with the numbers of their processes."""
         self._root = self.name
+        self._patience = KEEP_ALIVE_SECONDS
         self._losses: dict[bytes, float] = {}
         """The declared losses that wait for the last messages of their servers, and until when."""
         self._agreed: dict[str, frozenset[str]] = {}
@@ -133,9 +133,15 @@ class Membership:
         """Return the number of a present server's process, empty if the carrier does not know that."""
         return self._lives.get(name, b"")
 
-    def begin(self, life: bytes) -> None:
-        """Record the number of this server's process, empty if the carrier does not know that."""
+    def begin(self, life: bytes, patience: float) -> None:
+        """Record the number of this server's process, empty if the carrier does not know that, and its patience.
+
+        Args:
+            life: The number.
+            patience: The seconds for which it waits for the root to declare a loss that its carrier has reported.
+        """
         self._lives[self.name] = life
+        self._patience = patience
 
     # Events of the carrier
 
@@ -176,7 +182,8 @@ class Membership:
         self._answer_questions()
         self._state.advance()
         if name in self.doubted:
-            self._exchange.later(DOUBT_SECONDS, lambda: self._report(name, self.life_of(name), MAX_REPORTS))
+            life, limit = self.life_of(name), self._exchange.now() + self._patience
+            self._exchange.later(min(DOUBT_SECONDS, self._patience), lambda: self._report(name, life, limit))
 
     def _hear_of_leaving(self, sender: str, data: bytes) -> None:
         if reason := TEXT.read(data)[:MAX_DETAIL]:
@@ -232,11 +239,12 @@ class Membership:
             if reached:
                 self._exchange.aside(name, LOST, b"")
 
-    def _report(self, name: str, life: bytes, tries: int) -> None:
+    def _report(self, name: str, life: bytes, limit: float) -> None:
         """A declaration has not arrived: report to the root that the connection with a server has ended."""
         if name not in self.doubted or self.life_of(name) != life or self.has_left:
             return
-        if not tries:
+        seconds = min(DOUBT_SECONDS * 5, limit - self._exchange.now())
+        if seconds <= 0:
             # The root does not answer, and no other server takes its place.
             self._exchange.lose(name)
             return
@@ -251,7 +259,7 @@ class Membership:
                     self._exchange.lose(name)
 
             self._exchange.ask(root, DOUBT, _DOUBT.write((self.name, name, life)), take_answer)
-        self._exchange.later(DOUBT_SECONDS * 5, lambda: self._report(name, life, tries - 1))
+        self._exchange.later(seconds, lambda: self._report(name, life, limit))
 
     def _answer_doubt(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         doubter, name, life = _DOUBT.read(data)

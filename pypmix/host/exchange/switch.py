@@ -172,6 +172,7 @@ class SwitchCarrier:
         self._max_backlog = max_backlog
         self._backlog = Backlog()
         self._every = keep_alive / TURNS
+        self.keep_alive = keep_alive
         self._present: dict[str, None] = {}
         self._reasons: dict[str, str] = {}
         self._frames = Frames(max_message)

@@ -1339,6 +1339,7 @@ class TCPCarrier:
         self.name = check_name(name)
         settings = Settings(name, secret, max_message, max_backlog, mesh, keep_alive, encrypt, quiet)
         self.quiet = quiet
+        self.keep_alive = keep_alive
         self._known = dict(peers or {})
         _check_addresses(self._known, listen)
         self._max_message = max_message
