@@ -516,7 +516,7 @@ def test_no_duration_is_measured_by_the_wall_clock() -> None:
         "host/logs.py",
         "host/output.py",
         "recording/record.py",
-        "host/extras/frameworks/calling.py",
+        "extras/frameworks/calling.py",
         "host/running.py",
     }
     package = Path(pypmix.__file__).parent
