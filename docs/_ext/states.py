@@ -11,7 +11,7 @@ from textwrap import wrap
 
 from pypmix.engine.collective import machine as collective
 from pypmix.engine.groups import states
-from pypmix.host.exchange import coordinator
+from pypmix.host.exchange import rounds
 
 NEWLINE = r"\n"
 """What `dot` begins a new line at."""
@@ -24,7 +24,7 @@ STYLE = """
 
 
 def machines() -> dict[str, type[states.Machine]]:
-    return {**states.MACHINES, "collective": collective.CollectiveState, "coordinator": coordinator.Life}
+    return {**states.MACHINES, "collective": collective.CollectiveState, "coordinator": rounds.Life}
 
 
 def drawing(machine: type[states.Machine]) -> str:

@@ -133,7 +133,7 @@ class Session:
             carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
             present[name] = carrier
             carrier._present = present
-            exchange.collectives.coordinator.places = known
+            exchange.collectives.coordinator.attendance.places = known
         self.party = known.party((Proc(NSPACE, RANK_WILDCARD),))
 
     def collective(self, kind, data=b"", infos=()):

@@ -236,7 +236,7 @@ def _no_rounds(node: Node) -> None:
     assert not exchange.underway(), f"{node.name} gathers: {exchange.underway()}"
     assert not exchange.open(), f"{node.name} still waits: {exchange.collectives.open()}"
     assert not crossing._modexes
-    assert not exchange.collectives.coordinator.remembers(), f"{node.name} remembers constructs"
+    assert not exchange.collectives.coordinator.late, f"{node.name} remembers constructs"
 
 
 def nothing_is_left(play: Play) -> None:

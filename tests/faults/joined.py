@@ -157,7 +157,7 @@ class Joined(World):
             assert not left, f"{node.name} still holds {dict(left)}"
             exchange, crossing = node.exchange, node.crossing
             assert not exchange.open() and not crossing._modexes
-            assert not len(crossing._places) and not crossing._borrowed
+            assert not len(crossing._places) and not crossing._local._borrowed
             assert not len(crossing._incarnations)
             assert not node.server.modex.sharing._requests and not node.server.modex._fetching
             collectives = node.server.collectives

@@ -34,6 +34,9 @@ def describe_to_newcomers(world):
 # The coordinator is lost, and is back before all have looked for a decision of its former process.
 @example(9, 5, 1, 0)
 @example(12, 5, 1, 0)
+# It is lost, and is back, while its contribution waits for the decisions of a lost coordinator.
+@example(220, 3, 2, 0)
+@example(928, 3, 2, 1)
 # What was meant for the former process does not reach the one that has come back.
 @example(27, 6, 2, 1)
 def test_servers_come_back_under_the_same_name(seed, servers, losses, newcomers):

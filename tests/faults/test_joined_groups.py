@@ -257,7 +257,7 @@ class Life:
         self.world.check_empty(held)
         for node in self.world.nodes:
             assert not len(node.crossing._collectives.record)
-            assert not node.exchange.collectives.coordinator.remembers()
+            assert not node.exchange.collectives.coordinator.late
 
 
 def play(layout, delays, plans, steps):

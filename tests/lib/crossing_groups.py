@@ -129,7 +129,7 @@ class World:
             for asked in node.asked:
                 assert asked.answered == 1, (node.name, asked.op)
             assert not node.exchange.open() and not node.exchange._load, node.name
-            assert not node.exchange.collectives.coordinator.remembers()
+            assert not node.exchange.collectives.coordinator.late
         for node in self.nodes:
             if node.alive:
                 for nspace in (NSPACE, f"own-{node.name}"):

@@ -213,7 +213,7 @@ def test_a_coordinator_looks_at_few_procs_until_the_last_contribution(monkeypatc
     counts = {}
     for ranks in (10, 100):
         session = scale.Session(8, ranks, scale.Paced(1e-5, 1e-4))
-        places = session.exchanges[0].collectives.coordinator.places
+        places = session.exchanges[0].collectives.coordinator.attendance.places
         # One proc of any job that has ended makes a coordinator look at members.
         places.add(session.names[0], "over", b"d" * 16, {0: session.names[0]})
         places.depart([Proc("over", 0)])

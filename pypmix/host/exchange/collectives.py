@@ -102,7 +102,7 @@ class Collectives:
         self._exchange = exchange
         self._participant = exchange.collectives
         self._coordinator = exchange.collectives.coordinator
-        self._coordinator.places = places
+        self._coordinator.attendance.places = places
         self._places = places
         self._incarnations = incarnations
         self._local = local
@@ -279,7 +279,7 @@ class Collectives:
 
     def _end(self, upcall: Upcall, part: Part, outcome: Outcome, since: float) -> None:
         if part.kind == CONSTRUCT and (outcome.status or procs_in(outcome.infos, MEMBERSHIP)):
-            self._coordinator.forget_leader(part.name)
+            self._coordinator.attendance.forget_leader(part.name)
         if outcome.status != statuses.SUCCESS:
             error: PMIxError
             if outcome.status == statuses.ERR_TIMEOUT:
@@ -347,7 +347,7 @@ class Collectives:
             self._exchange.later(0, lambda: self._local.report_departed(gone))
 
     def _has_left_session(self, proc: Proc) -> bool:
-        return self._places.server_of(proc) is None or self._coordinator.has_left_session(proc)
+        return self._places.server_of(proc) is None or self._coordinator.attendance.has_left_session(proc)
 
     def _constructed(self, part: Part, outcome: Outcome, since: float) -> tuple[Info, ...]:
         infos = outcome.infos
@@ -375,7 +375,7 @@ class Collectives:
         left: Iterable[Proc] = ()
         if code == statuses.TALK:
             if found(infos, SAYS, str) == DECLARES:
-                self._coordinator.declare_leader(name, source)
+                self._coordinator.attendance.declare_leader(name, source)
                 return
             left = left_in(infos)
             if left and not self.record.has(name, source):
@@ -393,8 +393,8 @@ class Collectives:
             self._coordinator.leave(name, proc)
 
     def _formed(self, name: str, members: tuple[Proc, ...], since: float) -> None:
-        """Record a group that was formed, or has other members than before; see `Coordinator.joined`."""
-        left = self._coordinator.joined(name, members, since)
+        """Record a group that was formed, or has other members than before; see `Attendance.record_members`."""
+        left = self._coordinator.attendance.record_members(name, members, since)
         where = {proc: self._places.server_of(proc) for proc in members}
         if self.name in where.values():
             gone = {None, *self._exchange.gone}

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from pypmix.host.exchange.attendance import Absent
     from pypmix.host.exchange.carrier import Carrier
-    from pypmix.host.exchange.coordinator import Absent
     from pypmix.host.exchange.kinds import Gathered, OnAnswer, Outcome, Timer
 
     Later = Callable[[float, Callable[[], None]], Timer]
@@ -398,7 +398,7 @@ class Exchange:
             absent: Called with the signature, a participant, and the data of the others, if this server coordinates;
                 called again after `review`.
         """
-        self.collectives.coordinator.absent = absent
+        self.collectives.coordinator.attendance.absent = absent
 
     def review(self) -> None:
         """Look again for servers that are absent in the allgathers that this server coordinates."""

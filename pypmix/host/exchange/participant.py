@@ -22,7 +22,7 @@ from functools import partial
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, broken, many, message
-from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator, PendingContribution
+from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import (
     CANCEL,
@@ -35,6 +35,7 @@ from pypmix.host.exchange.kinds import (
     parts_field,
 )
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
+from pypmix.host.exchange.rounds import PendingContribution
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.host.naming import shown
@@ -157,7 +158,7 @@ class Participant:
         self.name = session.name
         self.coordinator = Coordinator(session, self._forward)
         self._session = session
-        self._parts = parts_field(lambda: self.coordinator.places)
+        self._parts = parts_field(lambda: self.coordinator.attendance.places)
         self._open: dict[int, LocalContribution] = {}
         session.handle(PART, self._take_contribution)
         self._relay = Relay(session, self._parts.write)
@@ -250,7 +251,7 @@ class Participant:
             return
         to = self._coordinator_of(local)
         mine = part.party.servers.get(self.name, ()) if local.lost else ()
-        if to is None or (mine and self.coordinator.are_out(part, mine)):
+        if to is None or (mine and self.coordinator.attendance.are_out(part, mine)):
             # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self._finish(local, deciding.failure(status, "all of its members here have gone", part.procs))
@@ -339,9 +340,15 @@ class Participant:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
         root, number, packed = UPWARDS.read(data)
         parts = self._parts.read(packed)
-        if tries < MAX_AGAIN and self.coordinator.names_unknown_jobs(parts):
+        if tries < MAX_AGAIN and self.coordinator.attendance.names_unknown_jobs(parts):
             # They have overtaken the report of the servers of their procs.
-            self._session.later(AGAIN_SECONDS, lambda: self._came_up(sender, data, answer, tries + 1))
+            server = sender, self._session.life_of(sender)
+
+            def try_again() -> None:
+                if self._is_present(server):
+                    self._came_up(sender, data, answer, tries + 1)
+
+            self._session.later(AGAIN_SECONDS, try_again)
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
@@ -553,9 +560,13 @@ class Participant:
     def _search_before(self, coordinator: Server, pending: PendingContribution, contribute: Callable[[], None]) -> None:
         """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
         self._searching[pending.key] = None
+        sender = pending.server, self._session.life_of(pending.server)
 
         def finish() -> None:
             given_up = self._searching.pop(pending.key, None)
+            if not self._is_present(sender):
+                # Its loss has ended the contribution, and a later process of that name does not know of it.
+                return
             contribute()
             if given_up is not None:
                 self.coordinator.cancel(pending.server, *given_up)
