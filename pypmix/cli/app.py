@@ -94,7 +94,7 @@ def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
     """Return the error of a command line that does not begin with a command."""
     from pypmix.cli.options import OPTIONS
 
-    word, known = words[0], ["run", *commands]
+    word, known = words[0], ["run", "session", *commands]
     name = word.partition("=")[0]
     if any(name == each or (name.startswith(each) and len(each) == 2) for option in OPTIONS for each in option.names):
         return UsageError(f"{name} is an option of `pypmix run`: did you mean `pypmix run {' '.join(words):.200}`?")
@@ -141,6 +141,7 @@ def _parsers() -> tuple[Parser, dict[str, Parser]]:
         return option
 
     listed.add_parser("run", prog="pypmix run", help="Run a job on this machine or on several, with PMIx servers.")
+    listed.add_parser("session", prog="pypmix session", help="Keep nodes for many jobs, which start at once.")
     option = add(
         _doctor,
         "Say which engines and libraries can be used here, which one a client takes and why, and what to change.",

@@ -76,11 +76,14 @@ class Cluster:
         """
         return self._roster.join()
 
-    def launcher(self, env: Mapping[str, str]) -> Callable[..., LocalHost]:
+    def launcher(
+        self, env: Mapping[str, str], kind: Callable[..., LocalHost] | None = None
+    ) -> Callable[..., LocalHost]:
         """Return a factory of the launcher, with the parameters of `LocalHost`, once the nodes are known.
 
         Args:
             env: Variables to add to the environment that ranks inherit from their daemon.
+            kind: Its class; `LocalHost` by default.
 
         Raises:
             RosterError: The nodes cannot be used.
@@ -116,7 +119,7 @@ class Cluster:
         self._roster.watch(session.lost)
         if isinstance(self._roster, ElasticRoster):
             self._roster.attend(session)
-        return partial(LocalHost, remote=session, env={**os.environ, **env})
+        return partial(kind or LocalHost, remote=session, env={**os.environ, **env})
 
     def close(self) -> None:
         """Release the nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from pypmix.cli.options import OPTIONS
+from pypmix.cli.options import OF_BOTH, OF_SESSIONS, OPTIONS
 from pypmix.cli.parser import UsageError
 
 TYPE_CHECKING = False
@@ -32,6 +32,12 @@ def completion(shell: str, commands: Mapping[str, Parser]) -> str:
     """
     words: Words = {"run": [(name, each.help, bool(each.metavar)) for each in OPTIONS for name in each.names]}
     words["run"].append(("--help", "Show a help and exit.", False))
+    kept = [each for each in OPTIONS if each.field in OF_SESSIONS | OF_BOTH]
+    words["session"] = [(name, each.help, bool(each.metavar)) for each in kept for name in each.names]
+    words["session"] += [
+        ("--foreground", "Stay until the session is stopped.", False),
+        ("--json", "Print JSON.", False),
+    ]
     for command, parser in commands.items():
         words[command] = [found for action in parser.actions for found in _options(action)]
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = run(arguments[1:])
         # The job has ended and all of it is closed. Taking the interpreter apart as well would cost some 5 ms.
         os._exit(code)
+    if arguments and arguments[0] == "session":
+        from pypmix.cli.session import session
+
+        os._exit(session(arguments[1:]))
     if arguments == ["node"]:
         gc.disable()
         from pypmix.host.daemon import main as serve

@@ -470,6 +470,12 @@ OPTIONS = (
         "The time after which a node that no longer answers is lost; 30 s if not given.",
         _seconds,
     ),
+    Option(
+        "session",
+        ("--session",),
+        "NAME",
+        "Run the job in this session, which 'pypmix session start' has started: at once, on its nodes.",
+    ),
     Option("plain", ("--no-encryption",), "", "Do not encrypt what launcher and daemons say to each other."),
     Option(
         "cluster",
@@ -571,6 +577,7 @@ class Request(Record):
     Attributes:
         engine: The engine of the clients of all jobs of the run, spawned ones too; empty for the clients' own choice.
         fill: Whether no number of ranks was given for the only application.
+        session: The session to run in; empty for a launcher of its own.
         remarks: Lines for a person about options without an effect.
     """
 
@@ -593,7 +600,26 @@ class Request(Record):
     warm: tuple[str, ...] | None = None
     faults: tuple[Fault, ...] = ()
     fill: bool = False
+    session: str = ""
     remarks: tuple[str, ...] = ()
+
+
+OF_SESSIONS = frozenset(
+    (
+        "grace", "warm", "nodes", "roster", "agent", "python", "interface", "symmetric", "meet", "secret_file",
+        "keep_alive", "plain", "cluster", "join", "join_address", "nspace", "server_engine", "library", "limits",
+        "record", "trace",
+    )
+)  # fmt: skip
+"""The options of `pypmix session start` that the jobs in a session do not have."""
+
+OF_BOTH = frozenset(
+    (
+        "hosts", "hostfile", "patience", "engine", "mapping", "rank_by", "binding", "threads", "width", "cpus",
+        "crowded",
+    )
+)  # fmt: skip
+"""The options of sessions that each job may set as well."""
 
 
 HELP = """Run a job on this machine or on several: ranks, their PMIx servers, and the clean-up after them.
@@ -670,6 +696,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         job.update(given)
     if any(app.preload for app in apps):
         _check_preload(apps)
+    session = _take_session(job)
     engine = job.pop("engine", "")
     server_engine, library = job.pop("server_engine", "python"), job.pop("library", None)
     limits = job.pop("limits", "")
@@ -718,12 +745,27 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
         limits=allowed,
         selection=where,
         fill=fill,
+        session=session,
         remarks=tuple(remarks),
         warm=job.pop("warm", None),
         faults=tuple([fault for name in ("kill", "stop", "lose") for fault in job.pop(name, ())]),
         # The rest are terms of the same names.
         terms=Terms(stdin=reader, **job),
     )
+
+
+def _take_session(job: dict[str, Any]) -> str:
+    """Remove the session from the options of the job, which lose the defaults of a launcher, and return its name."""
+    session: str = job.pop("session", "")
+    if not session:
+        return ""
+    if theirs := OF_SESSIONS.intersection(job):
+        raise UsageError(f"{_name(min(theirs))} is an option of `pypmix session start`, and not of a job in a session")
+    if "debugged" in job:
+        raise UsageError("--debug opens a debugger in the launcher's terminal, and a session has none: `pypmix attach`")
+    # Slots are waited for without a limit if none is given.
+    job.setdefault("patience", 0.0)
+    return session
 
 
 def _take_debugger(job: dict[str, Any], apps: Sequence[Application], fill: bool) -> dict[str, Any]:
@@ -736,6 +778,26 @@ def _take_debugger(job: dict[str, Any], apps: Sequence[Application], fill: bool)
     from pypmix.cli.debugging import debug_terms
 
     return debug_terms(rank, command, apps, fill)
+
+
+def parse_session(words: Sequence[str], env: Variables[str, str]) -> Request:
+    """Parse the options of `pypmix session start`.
+
+    Raises:
+        UsageError: They cannot be carried out.
+    """
+    translated = _translated(list(words))
+    given, program = _options(_parser(translated), translated)
+    if program:
+        raise UsageError(f"a session has one name, and its jobs have the programs: {program[0]:.80}")
+    if theirs := given.keys() - OF_SESSIONS - OF_BOTH:
+        raise UsageError(f"{_name(min(theirs))} is an option of jobs: give it to `pypmix run --session NAME`")
+    return parse([*words, "true"], env)
+
+
+def _name(field: str) -> str:
+    """Return the name of an option, by its field."""
+    return next(option.names[0] for option in OPTIONS if option.field == field)
 
 
 def _check_preload(apps: Sequence[Application]) -> None:

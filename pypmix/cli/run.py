@@ -50,6 +50,8 @@ def run(words: Sequence[str]) -> int:
         occupy()
         for remark in request.remarks:
             say(remark)
+        if request.session:
+            return _run_in_session(request)
         if is_local_run(request.selection, os.environ) and not request.selection.secret_file:
             return _run_here(request)
         from pypmix.cli.cluster import Cluster
@@ -77,6 +79,20 @@ def is_local_run(selection: NodeSelection, env: Mapping[str, str]) -> bool:
     return not (selection.roster or selection.hosts or selection.symmetric or is_marked(env))
 
 
+def _run_in_session(request: Request) -> int:
+    """Run the job in a session."""
+    from pypmix.cli.sessionjob import run_in_session
+
+    try:
+        outcome = run_in_session(request, os.environ)
+    except PMIxError as error:
+        say("\n".join(filter(None, (error.detail, error.hint))))
+        return 1
+    if outcome.reason:
+        say(outcome.reason)
+    return outcome.code
+
+
 def _run_here(request: Request) -> int:
     """Run the job on this machine."""
     # For other nodes it is imported while these are being started.
@@ -84,7 +100,7 @@ def _run_here(request: Request) -> int:
 
     if request.server_engine == "native":
         _warn_of_others()
-    return _run(request, partial(LocalHost, env={**os.environ, **_added(request)}))
+    return run_host(request, partial(LocalHost, env={**os.environ, **added_variables(request)}))
 
 
 def _run_there(request: Request, cluster: Cluster) -> int:
@@ -96,7 +112,7 @@ def _run_there(request: Request, cluster: Cluster) -> int:
         if code is not None:
             return code
         say(cluster.reason)
-        return _run(request, cluster.launcher(_added(request)))
+        return run_host(request, cluster.launcher(added_variables(request)))
     except RosterError as error:
         say(str(error))
         return 1
@@ -104,12 +120,12 @@ def _run_there(request: Request, cluster: Cluster) -> int:
         cluster.close()
 
 
-def _added(request: Request) -> dict[str, str]:
+def added_variables(request: Request) -> dict[str, str]:
     """Return the variables that the environment of all ranks has in addition to this process's."""
     return {"PYPMIX_ENGINE": request.engine} if request.engine else {}
 
 
-def _run(request: Request, make: Callable[..., LocalHost]) -> int:
+def run_host(request: Request, make: Callable[..., LocalHost]) -> int:
     """Run the job on a host that a class or a function makes."""
     try:
         trace = None if request.trace is None else _tracing(request.trace)

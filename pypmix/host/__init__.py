@@ -15,5 +15,6 @@ _HOME = {
     ".job": "Application JobLayout NodeLayout",
     ".local": "LocalHost",
     ".outcome": "Outcome",
+    ".sessions": "Session",
 }
 __getattr__, __dir__ = _names(__name__, _HOME)

@@ -10,4 +10,5 @@ from pypmix.host.job import JobLayout as JobLayout
 from pypmix.host.job import NodeLayout as NodeLayout
 from pypmix.host.local import LocalHost as LocalHost
 from pypmix.host.outcome import Outcome as Outcome
+from pypmix.host.sessions import Session as Session
 from pypmix.psets import ProcSet as ProcSet  # deprecated

@@ -607,7 +607,7 @@ class Daemon(ServingManager):
         mark = "" if number == 1 else str(number)
         folder = self._node.folder(number)
         files = files_of(described.apps) if ranks else {}
-        apps = moved(described.apps, folder) if files else described.apps
+        apps = self.machine.settle(moved(described.apps, folder) if files else described.apps, described.wdir)
         job = RunningJob(
             self,
             described.replace(tmpdir=folder, apps=apps),
@@ -752,6 +752,7 @@ class Daemon(ServingManager):
         job.finish_output()
         self._tell_trace()
         self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
+        self.machine.end_strays_of(job.nspace, self.loop, self.grace)
 
     def _tell_trace(self, repeat: bool = False) -> None:
         """Send the launcher the latest entries for its trace, if it writes one."""

@@ -407,8 +407,8 @@ class LocalHost(ServingManager):
         if self.trace is not None:
             self.trace.attend(self.nodes, self.jobs, self.loop)
             self.at_rank_end.append(self.trace.rank_ended)
-        self._begin_first(programs)
-        self.loop.run(lambda: not self.jobs or self.broken is not None)
+        self._begin_jobs(programs)
+        self.loop.run(self._is_finished)
         if self.broken is not None:
             raise self.broken
         if self._own_process:
@@ -425,7 +425,12 @@ class LocalHost(ServingManager):
             self.make_room(sum([app.np for app in self._given[0]]))
         self._make_first()
 
-    def _begin_first(self, programs: list[str]) -> None:
+    def _is_finished(self) -> bool:
+        """Return True if no job is left, or an internal fault has ended all."""
+        return not self.jobs or self.broken is not None
+
+    def _begin_jobs(self, programs: list[str]) -> None:
+        """Start the first job."""
         first = self._first
         assert first is not None
         self.begin(first, programs)

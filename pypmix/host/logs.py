@@ -104,13 +104,13 @@ class Logs:
         self._host = host
         self._waiting = 0
 
-    def write(self, number: int, data: bytes, written: Callable[[], None]) -> None:
-        """Write lines to the host's stdout (1) or stderr (2), once its reader has read most of the earlier output.
+    def write(self, number: int, data: bytes, source: Proc, written: Callable[[], None]) -> None:
+        """Write lines of a proc to the host's stdout (1) or stderr (2), once most of the earlier output was read.
 
         Raises:
             PMIxError: Too much waits for a reader that does not read.
         """
-        sink = self._host.sink(number)
+        sink = self._host.sink_of(self._host.jobs.get(source.nspace), number)
         if self._waiting + len(data) > MAX_WAITING:
             raise OutOfResources("nothing reads the logs", operation="log")
         line = _Line(self, sink, data, written)
@@ -175,7 +175,7 @@ def _stream(logs: Logs, entry: _Entry, info: Info, written: Callable[[], None]) 
     """Write to stdout or stderr of the host."""
     descriptor, channel = STREAMS[info.key]
     text = _text(info)
-    logs.write(descriptor, entry.lines(text, channel), written)
+    logs.write(descriptor, entry.lines(text, channel), entry.source, written)
     _record(entry, name_of(info.key), text)
 
 

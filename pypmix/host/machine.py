@@ -30,6 +30,14 @@ KILLED_SECONDS = 5.0
 process in a system call forever, and a daemon may be such a process."""
 
 
+def _has_ended(pid: int) -> bool:
+    """Collect a child if it has ended; return True if it is not a child any longer."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
 class Machine:
     """The processes and the folder of a host on its machine.
 
@@ -89,6 +97,12 @@ class Machine:
         if app.wdir and not os.path.isdir(app.wdir):
             raise FileNotFoundError(2, launch.NO_FOLDER, app.wdir)
         return launch.find_program(app.program or app.argv[0], app.environment(self.env), app.wdir)
+
+    def settle(self, apps: tuple[Application, ...], wdir: str) -> tuple[Application, ...]:
+        """Return applications with a folder to run in for those that name none, if it exists and is not the default."""
+        if not wdir or wdir == self.wdir or not os.path.isdir(wdir):
+            return apps
+        return tuple([app if app.wdir else app.replace(wdir=wdir) for app in apps])
 
     def start_process(
         self,
@@ -183,6 +197,35 @@ class Machine:
 
         # The kernel does not report the end of a process that is not our child.
         loop.run(are_gone, every=POLL)
+
+    def end_strays_of(self, nspace: str, loop: Loop, grace: float) -> None:
+        """End the processes that have left the process groups of a finished job, while other jobs run.
+
+        Args:
+            nspace: The job.
+            loop: The loop.
+            grace: Seconds that they have between SIGTERM and SIGKILL.
+        """
+        assert self._guard is not None
+        servants = {self._guard.pid} | (set() if self.forks is None else self.forks.pids)
+        end = time.monotonic() + grace
+        known: set[int] = set()
+
+        def look() -> None:
+            for pid in list(known):
+                if _has_ended(pid):
+                    known.discard(pid)
+            for pid in orphans.of_job(nspace, servants) - known:
+                # The end of one makes orphans of its children, so new ones may appear at any time.
+                known.add(pid)
+                os.kill(pid, signal.SIGTERM)
+            late = time.monotonic() - end
+            for pid in known if late > 0 else ():
+                os.kill(pid, signal.SIGKILL)
+            if known and late < KILLED_SECONDS:
+                loop.later(10 * POLL, look)
+
+        look()
 
     def _signal_strays(self, signum: int) -> bool:
         """Send a signal to the processes left behind, 0 for none; return True if there are any."""

@@ -57,6 +57,32 @@ FIRST_CONTEXT_ID = 1 << 32
 """The first context id that a host assigns; a server that completes a group alone begins at 1."""
 
 
+def first_free(taken: Iterable[tuple[int, int]], size: int) -> int:
+    """Return the lowest number from which on so many are free.
+
+    Jobs that overlap may follow each other without an end: numbers of finished ones are used again.
+
+    Args:
+        taken: The numbers that are not free: the first, and the one after the last, of each job.
+        size: How many are needed.
+    """
+    first = 0
+    for begin, end in sorted(taken):
+        if begin - first >= size:
+            break
+        first = max(first, end)
+    return first
+
+
+def _taken_numbers(jobs: Iterable[JobLayout]) -> dict[int | None, list[tuple[int, int]]]:
+    """Return the node ranks that jobs have, by node: ranks of a node are numbered through all jobs that run there."""
+    taken: dict[int | None, list[tuple[int, int]]] = {}
+    for node in [node for job in jobs for node in job.nodes]:
+        first = node.first or 0
+        taken.setdefault(node.number, []).append((first, first + len(node.ranks)))
+    return taken
+
+
 class Manager(JobHost):
     """Runs jobs on nodes.
 
@@ -212,6 +238,7 @@ class Manager(JobHost):
         *,
         target: Target = ANYWHERE,
         session_wdir: bool = False,
+        wdir: str = "",
     ) -> RunningJob:
         """Start a further job and return it.
 
@@ -221,6 +248,7 @@ class Manager(JobHost):
             parent: The proc that requested it.
             target: The nodes to run on; any by default.
             session_wdir: Whether it runs in its session folder, on the first node.
+            wdir: The folder for applications that name none; this process's by default.
 
         Raises:
             OSError: A program or a directory does not exist, or the system lacks a resource that the job needs. If its
@@ -228,13 +256,29 @@ class Manager(JobHost):
             OverflowError: There are too many ranks for the nodes.
             PMIxError: A process set that an application names already exists (`ERR_EXISTS`).
         """
+        programs, job = self.prepare_job(apps, terms, parent, target, session_wdir=session_wdir, wdir=wdir)
+        self.begin(job, programs)
+        return job
+
+    def prepare_job(
+        self,
+        apps: tuple[Application, ...],
+        terms: Terms,
+        parent: Proc | None,
+        target: Target = ANYWHERE,
+        *,
+        session_wdir: bool = False,
+        wdir: str = "",
+    ) -> tuple[list[str], RunningJob]:
+        """Return a further job with its folders, to `begin`, and its programs; see `add` for arguments and errors."""
+        apps = self.site.settle(apps, wdir)
         folders = [node.folder(self._last + 1) for node in self.here]
         if session_wdir:
             os.mkdir(folders[0], 0o700)
         try:
             self._check_psets(apps)
             programs = [self.program(app) for app in apps]
-            job = self.make(apps, terms, parent, target)
+            job = self.make(apps, terms, parent, target, wdir)
             self.make_room(job.job.size)
             for folder in folders[session_wdir:]:
                 os.mkdir(folder, 0o700)
@@ -242,8 +286,7 @@ class Manager(JobHost):
             for folder in folders:
                 remove(folder)
             raise
-        self.begin(job, programs)
-        return job
+        return programs, job
 
     def make(
         self,
@@ -251,8 +294,9 @@ class Manager(JobHost):
         terms: Terms,
         parent: Proc | None,
         target: Target = ANYWHERE,
+        wdir: str = "",
     ) -> RunningJob:
-        """Return a job that is placed on nodes, to `begin`.
+        """Return a job that is placed on nodes, to `begin`; `wdir` is the folder of applications that name none.
 
         Raises:
             OverflowError: There is no room for it, or not all nodes have joined yet.
@@ -264,10 +308,7 @@ class Manager(JobHost):
         placed = target.places or self.site.place([app.np for app in apps], target)
         bound = any(each.units for _, places in placed for each in places)
         jobs = [job.job for job in self.jobs.values()]
-        # Ranks of a node are numbered through all jobs that run there.
-        taken: dict[int | None, int] = {}
-        for there in [node for other in jobs for node in other.nodes]:
-            taken[there.number] = max(taken.get(there.number, 0), (there.first or 0) + len(there.ranks))
+        taken = _taken_numbers(jobs)
         # Nodes without slots share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
@@ -279,12 +320,14 @@ class Manager(JobHost):
         job = JobLayout(
             nspace=f"{self._space}@{number}",
             apps=apps,
-            nodes=tuple([self._described(node, places, taken.get(node.number, 0), crowded) for node, places in placed]),
+            nodes=tuple(
+                [self._described(node, places, taken.get(node.number, ()), crowded) for node, places in placed]
+            ),
             session=os.getpid(),
             tmpdir=folder,
-            wdir=self.machine.wdir,
+            wdir=wdir or self.machine.wdir,
             parent=parent,
-            first=max([job.first + job.size for job in jobs], default=0),
+            first=first_free([(each.first, each.first + each.size) for each in jobs], size),
             others=self.running,
             cluster=self._cluster,
             policies=(target.mapping or self.site.mapping).policies(bound),
@@ -294,19 +337,30 @@ class Manager(JobHost):
         )
         self._last = number
         homes = {each.rank: node for node, places in placed for each in places}
-        running = RunningJob(self, job, number, terms, homes, "" if number == 1 else str(number))
+        running = RunningJob(self, job, number, terms, homes, self.mark_of(number, parent))
         for _, places in placed:
             for each in places:
                 if each.units and (rank := running.rank(each.rank)) is not None:
                     rank.units = each.units
         return running
 
+    def mark_of(self, number: int, parent: Proc | None) -> str:
+        """Return the mark that distinguishes a job from the host's others in texts; empty for the first."""
+        return "" if number == 1 else str(number)
+
+    def may_begin(self, parent: Proc | None) -> bool:
+        """Return True if a proc may start a job."""
+        return not self.ending
+
     def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
         """Make the share of a launch on a node."""
         return self.site.share(launch, node, ranks)
 
-    def _described(self, node: HostNode, places: tuple[Place, ...], first: int, crowded: bool) -> NodeLayout:
+    def _described(
+        self, node: HostNode, places: tuple[Place, ...], taken: Iterable[tuple[int, int]], crowded: bool
+    ) -> NodeLayout:
         ranks = tuple([each.rank for each in places])
+        first = first_free(taken, len(ranks))
         if node.slots is not None:
             # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)
@@ -368,7 +422,8 @@ class Manager(JobHost):
         self.started(job)
         if job.terms.maps or job.terms.bindings:
             lines = describe_places(job)
-            self.sink(2).write(None, "".join([f"pypmix run: {printable_lines(line)}\n" for line in lines]).encode())
+            text = "".join([f"pypmix run: {printable_lines(line)}\n" for line in lines])
+            self.sink_of(job, 2).write(None, text.encode())
         job.launch(range(job.job.size)).start(job.job.apps, programs)
 
     def program(self, app: Application) -> str:

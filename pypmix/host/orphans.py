@@ -36,6 +36,26 @@ def children() -> set[int]:
     return found
 
 
+def of_job(nspace: str, keep: set[int]) -> set[int]:
+    """Return the living children that have left the process groups of a finished job, and collect dead ones.
+
+    Args:
+        nspace: The job.
+        keep: Children that are not looked at.
+    """
+    found: set[int] = set()
+    mark = b"\0PMIX_NAMESPACE=%s\0" % os.fsencode(nspace)
+    for pid in children() - keep:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                # A child that has just ended has none.
+                if mark in b"\0" + file.read() + b"\0":
+                    found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
 def reap(group: int) -> None:
     """Collect this process's dead children in a process group, which would keep the group alive."""
     try:

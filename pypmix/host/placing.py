@@ -89,9 +89,10 @@ def rooms_of(
     Args:
         nodes: The nodes with their slots, including taken ones.
         limits: The largest number of slots of a node for the job, by the node's name.
-        ranks: The ranks that run already.
+        ranks: The ranks that run already, or are about to.
     """
     loads: dict[object, dict[int, int]] = {}
+    used: dict[HostNode, int] = {}
 
     def cpus_of(node: HostNode) -> Cpus | None:
         if node.shape is None:
@@ -100,12 +101,14 @@ def rooms_of(
         return Cpus(node.hostname, node.shape, loads.setdefault(node.shape.machine or node, {}))
 
     for rank in ranks:
-        if rank.units and not rank.over and (cpus := cpus_of(rank.node)) is not None:
+        used[rank.node] = used.get(rank.node, 0) + 1
+        if rank.units and (cpus := cpus_of(rank.node)) is not None:
             cpus.take(rank.units)
     rooms = []
     for node, slots in nodes:
-        slots = min(slots, node.running + limits.get(node.hostname, slots))
-        rooms.append(Room(node.hostname, slots, node.most, node.running, cpus_of(node), node.names))
+        taken = used.get(node, 0)
+        slots = min(slots, taken + limits.get(node.hostname, slots))
+        rooms.append(Room(node.hostname, slots, node.most, taken, cpus_of(node), node.names))
     return rooms
 
 

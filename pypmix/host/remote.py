@@ -536,8 +536,14 @@ class RemoteShare(Share):
             self.launch.share_over(self)
 
     def give_up(self) -> None:
-        """Lose the node, which has not reported the end of processes killed there."""
-        self.node.abandon("it has not reported that its ranks have ended")
+        """Stop waiting for the node, which has not reported the end of processes killed there."""
+        reason = "it has not reported that its ranks have ended"
+        if self.host.give_up_node(self.node, reason):
+            self.node.abandon(reason)
+        else:
+            self._end_ranks("was killed and does not end")
+            self._is_busy = False
+            self.launch.share_over(self)
 
     def lose(self, reason: str) -> None:
         """End the ranks with their node."""
@@ -547,10 +553,13 @@ class RemoteShare(Share):
             self.launch.share_over(self)
 
     def _lose_ranks(self, reason: str) -> None:
+        self._end_ranks(f"was lost with node {self.node}: {reason}")
+
+    def _end_ranks(self, fate: str) -> None:
         alive = [rank for rank in self.ranks if rank.alive]
         for rank in alive:
             rank.signum = signal.SIGKILL
-            rank.fate = f"was lost with node {self.node}: {reason}"
+            rank.fate = fate
         if alive:
             self.launch.job.ranks_ended(alive)
 

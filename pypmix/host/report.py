@@ -7,9 +7,10 @@ from pypmix.host.rank import CONNECTED, FINALIZED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pypmix.host.manager import Manager
+    from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
 
 STAGES = (
@@ -20,7 +21,10 @@ STAGES = (
 
 
 def unfinished(
-    host: Manager, who: Callable[[Proc], str], several: Callable[[Sequence[str]], str] = listed
+    host: Manager,
+    who: Callable[[Proc], str],
+    several: Callable[[Sequence[str]], str] = listed,
+    jobs: Mapping[str, RunningJob] | None = None,
 ) -> list[str]:
     """Return a line for each pending operation, and a line for each stage in which ranks are.
 
@@ -28,22 +32,29 @@ def unfinished(
         host: The host.
         who: Returns the name of a proc for a person.
         several: Joins the names of ranks to one text.
+        jobs: The jobs to report on, by nspace; all by default.
     """
-    lines = pending_text(host.pending(), who, host.only_job)
-    ranks = [rank for job in host.jobs.values() for rank in job.ranks if rank.alive]
+    pending = host.pending()
+    if jobs is None:
+        jobs = host.jobs
+    else:
+        pending = [item for item in pending if any(proc.nspace in jobs for proc in (*item.arrived, *item.missing))]
+    lines = pending_text(pending, who, host.only_job)
+    ranks = [rank for job in jobs.values() for rank in job.ranks if rank.alive]
     for stage, text in STAGES:
         names = [str(rank) for rank in ranks if rank.stage == stage]
         if names:
             lines.append(f"{text}: {several(names)}")
-    lines += [f"{job}: {text}" for job in host.jobs.values() for each in job.launches if (text := each.wait_text())]
+    lines += [f"{job}: {text}" for job in jobs.values() for each in job.launches if (text := each.wait_text())]
     return lines + [line for node in host.nodes for line in node.troubles()]
 
 
-def report(host: Manager, who: Callable[[Proc], str]) -> str:
-    """Return all pending operations and the state of every rank, as text of several lines."""
-    jobs = list(host.jobs.values())
-    ranks = sum([len(job.ranks) for job in jobs])
-    lines = [f"{host.running} of {ranks} rank{'s run' if ranks != 1 else ' runs'}"]
-    lines += unfinished(host, who, ", ".join)
-    lines += [rank.end() for job in jobs for rank in job.ranks if rank.pid and not rank.alive]
+def report(host: Manager, who: Callable[[Proc], str], jobs: Mapping[str, RunningJob] | None = None) -> str:
+    """Return all pending operations and the state of every rank, of all jobs or of some, as text of several lines."""
+    chosen = list((host.jobs if jobs is None else jobs).values())
+    ranks = sum([len(job.ranks) for job in chosen])
+    running = sum([job.running for job in chosen])
+    lines = [f"{running} of {ranks} rank{'s run' if ranks != 1 else ' runs'}"]
+    lines += unfinished(host, who, ", ".join, jobs)
+    lines += [rank.end() for job in chosen for rank in job.ranks if rank.pid and not rank.alive]
     return "\n  ".join(lines)

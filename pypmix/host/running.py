@@ -196,6 +196,10 @@ class JobHost:
             self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self.unwritable)
         return self._sinks[number]
 
+    def sink_of(self, job: RunningJob | None, number: int) -> Sink:
+        """Return the sink for the output of a job, None for output of no job."""
+        return self.sink(number)
+
     def unwritable(self, error: OSError) -> None:
         """Report that output can no longer be written."""
         _log.error("the output of processes cannot be written any more: %s", error.strerror)
@@ -229,6 +233,10 @@ class JobHost:
     def is_being_ended(self) -> bool:
         """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
         return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
+
+    def give_up_node(self, node: HostNode, reason: str) -> bool:
+        """Decide about a node that has not reported the end of killed ranks; return True if it is to be lost."""
+        return True
 
     def broke(self, error: Exception) -> None:
         """Report an internal fault that keeps a job from ending."""
@@ -754,7 +762,7 @@ class Launch:
             number = NUMBERS[kind]
             if terms.directory:
                 copy = job.open_copy(f"{terms.directory}/{job.number}/rank.{rank.proc.rank}/{NAMES[kind]}")
-            sink = self.host.sink(number) if terms.shown[number - 1] else None
+            sink = self.host.sink_of(job, number) if terms.shown[number - 1] else None
             which = f"{job.mark}:{rank.proc.rank}" if job.mark else str(rank.proc.rank)
             where = f"@{rank.node.hostname}" if len(self.host.nodes) > 1 else ""
             tag = f"[{which}{where}]<{NAMES[kind]}>: " if terms.tagged else ""

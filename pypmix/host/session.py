@@ -342,6 +342,10 @@ class Fleet(Site):
         usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
         return placed(sizes, usable, self.rooms(usable, target), target.mapping or self.mapping)
 
+    def settle(self, apps: tuple[Application, ...], wdir: str) -> tuple[Application, ...]:
+        """Return the applications as they are: daemons look for the folder."""
+        return apps
+
     def program(self, app: Application) -> str:
         """Return the name of the program of an application, which daemons resolve."""
         return app.program or app.argv[0]

@@ -10,7 +10,7 @@ import os
 
 from pypmix.host import orphans
 from pypmix.host.binding import NONE, Binding
-from pypmix.host.mapping import RANKFILE, Mapping
+from pypmix.host.mapping import RANKFILE, Mapping, place
 from pypmix.host.nodes import LocalNode, in_blocks, usable_cpus
 from pypmix.host.placing import placed, rooms_of
 from pypmix.host.processes import LocalShare
@@ -86,17 +86,40 @@ class Site:
             raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
         if not target.slots:
             mapping = mapping.replace(crowded=True)
-        slots = [(node, node.running + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
+        slots = [(node, self.taken(node) + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
         return placed(sizes, slots, self.rooms(slots, target), mapping)
 
     def rooms(self, nodes: Sequence[tuple[HostNode, int]], target: Target) -> list[Room]:
         """Return the room on nodes that are given with their slots."""
-        ranks = [rank for job in self._host.jobs.values() for rank in job.ranks]
-        return rooms_of(nodes, target.slots, ranks)
+        return rooms_of(nodes, target.slots, self._ranks())
+
+    def empty_rooms(self, target: Target) -> list[Room]:
+        """Return the room that the nodes for a job have without other jobs."""
+        nodes = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
+        return rooms_of(nodes, target.slots, ())
+
+    def fits(self, sizes: Sequence[int], target: Target) -> bool:
+        """Return True if a job would fit on the nodes without other jobs."""
+        try:
+            place(self.empty_rooms(target), sizes, target.mapping or self.mapping)
+        except ValueError:
+            return False
+        return True
+
+    def taken(self, node: HostNode) -> int:
+        """Return the number of ranks that a node has, those of jobs that are being started too."""
+        return sum([rank.node is node for rank in self._ranks()])
+
+    def _ranks(self) -> list[Rank]:
+        return [rank for job in self._host.jobs.values() for rank in job.ranks if not rank.over]
 
     def program(self, app: Application) -> str:
         """Return the path of the program of an application."""
         return self._machine.program(app)
+
+    def settle(self, apps: tuple[Application, ...], wdir: str) -> tuple[Application, ...]:
+        """Return the applications of a job with the folder that they run in, if this process starts them."""
+        return self._machine.settle(apps, wdir)
 
     def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
         """Make the share of a launch on a node."""

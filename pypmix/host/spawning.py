@@ -193,7 +193,7 @@ def _application_of(host: Manager, proc: Proc | None) -> Application | None:
 def _spawn(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, Spawn)
-    if host.ending:
+    if not host.may_begin(upcall.requestor):
         raise refused(Status.ERR_JOB_CANCELED, "the host is ending its jobs")
     first, daemons = op, None
     if any(is_set(infos, DEBUGGER_DAEMONS) for infos in (op.directives, *[app.info for app in op.apps])):
@@ -259,7 +259,9 @@ def _begin(host: Manager, upcall: Upcall, wish: Wish, apps: tuple[Application, .
     host.part(Orphanage)
     try:
         parent = wish.parent or upcall.requestor
-        job = host.add(apps, terms, parent, target=target, session_wdir=wish.session_wdir)
+        found = None if upcall.requestor is None else host.find(upcall.requestor)
+        wdir = "" if found is None else found[0].job.wdir
+        job = host.add(apps, terms, parent, target=target, session_wdir=wish.session_wdir, wdir=wdir)
     except OverflowError as error:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
     except OSError as error:

@@ -52,6 +52,10 @@ class Host:
     def sink(self, number: int) -> Sink:
         return self.output[number]
 
+    def sink_of(self, job: Any, number: int) -> Sink:
+        assert job is None or job in self.jobs.values()
+        return self.output[number]
+
     def part(self, kind: Any) -> Any:
         if kind not in self.parts:
             self.parts[kind] = kind(self)

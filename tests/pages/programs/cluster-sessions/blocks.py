@@ -1,0 +1,3 @@
+from lib.blocks import Session
+
+Session("cluster-sessions", globals()).run(0)
