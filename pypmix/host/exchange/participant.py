@@ -21,12 +21,11 @@ from functools import partial
 
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, broken, many, message
+from pypmix.host.exchange.codec import BYTES, TEXT, Field, broken, message
 from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
 from pypmix.host.exchange.kinds import (
     CANCEL,
-    CONSTRUCT,
     GATHER,
     KINDS,
     OUTCOME,
@@ -36,6 +35,7 @@ from pypmix.host.exchange.kinds import (
 )
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.rounds import PendingContribution
+from pypmix.host.exchange.searches import Searches
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
 from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
 from pypmix.host.naming import shown
@@ -46,33 +46,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.searches import Server
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
-
-    Server = tuple[str, bytes]
-    """A server, and the number of its process, if carriers know that."""
-
-    Search = tuple[Server, int, str, str]
-    """A lost coordinator, and the kind, the name and the procs of a collective."""
 
     Expire = Callable[[int, str, tuple[Proc, ...], Callable[[], None]], None]
 
 PART = "pypmix.collective"
 AGAIN = "pypmix.collective.again"
-FIND = "pypmix.collective.find"
-"""The topics of contributions, of contributions whose coordinator is lost, and of requests for ends that are known."""
+"""The topics of contributions, and of contributions whose coordinator is lost."""
 
 _AGAIN: Field[tuple[str, bytes, bytes]] = message(TEXT, BYTES, BYTES)
 """The lost coordinator, the number of its process, and the contributions."""
-
-_FIND: Field[tuple[str, bytes, int, str]] = message(TEXT, BYTES, NUMBER, TEXT)
-"""The lost coordinator, the number of its process, and the kind and the name of a collective."""
-
-_ENDS: Field[tuple[bytes, ...]] = many(BYTES)
-
-MAX_SEARCHES = 1024
-"""The most searches for ends that are remembered."""
 
 UNDECIDED = Outcome()
 """The decision while nothing is decided, and the end of a contribution that has not ended."""
@@ -152,22 +138,19 @@ class Participant:
 
     Attributes:
         coordinator: The collectives that this server coordinates.
+        session: The exchange.
     """
 
     def __init__(self, session: Session) -> None:
         self.name = session.name
         self.coordinator = Coordinator(session, self._forward)
-        self._session = session
+        self.session = session
         self._parts = parts_field(lambda: self.coordinator.attendance.places)
         self._open: dict[int, LocalContribution] = {}
         session.handle(PART, self._take_contribution)
         self._relay = Relay(session, self._parts.write)
-        self._searches: dict[Search, list[Callable[[], None]] | None] = {}
-        """Calls that wait for ends that others may know, None for a search that has finished."""
-        self._searching: dict[Key, tuple[int, int, str, tuple[str, ...]] | None] = {}
-        """Contributions that wait for a search, and how they were given up since."""
-        self._until_lost: dict[str, list[Callable[[], None]]] = {}
-        """Calls that wait until a server is lost here, too."""
+        self._searches = Searches(session, self.coordinator)
+        self._data = DataCollection(self)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
@@ -176,9 +159,6 @@ class Participant:
         session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
         session.handle(AGAIN, self._take_repeated)
-        session.handle(FIND, self._asked_to_find)
-        session.hear(DATA, self._told_data)
-        session.hear(VOID, self._told_void)
 
     def __len__(self) -> int:
         return len(self._open) + len(self.coordinator) + len(self._relay)
@@ -186,6 +166,10 @@ class Participant:
     def open(self) -> list[LocalContribution]:
         """Return the contributions that have not ended; from any thread."""
         return list(self._open.values())
+
+    def is_open(self, local: LocalContribution) -> bool:
+        """Return True if a contribution has not ended."""
+        return local.part.number in self._open
 
     def begin(self, part: Part, done: OnOutcome, seconds: float, since: float = 0.0) -> LocalContribution:
         """Give a contribution; `done` is called once, with the decision.
@@ -196,7 +180,7 @@ class Participant:
             seconds: The time limit, 0 for none.
             since: The time, if the caller knows it.
         """
-        local = LocalContribution(part, done, since or self._session.now())
+        local = LocalContribution(part, done, since or self.session.now())
         if part.data and part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
             local.kept = part.data
             local.part = part.replace(data=b"", sizes=(len(local.kept),))
@@ -207,14 +191,14 @@ class Participant:
         """Give an existing contribution."""
         self._open[local.part.number] = local
         if seconds:
-            local.timer = self._session.later(seconds, lambda: self._overdue(local))
+            local.timer = self.session.later(seconds, lambda: self._overdue(local))
         self._send(local)
 
     def missing(self, local: LocalContribution) -> tuple[tuple[str, ...], set[Proc]]:
         """Return the servers and procs that are waited for; empty if this server is not the coordinator."""
         if local.spreading is not None:
             awaited = local.spreading.missing_servers
-            return tuple(awaited), set(self._procs_on(local, awaited))
+            return tuple(awaited), set(self.procs_on(local, awaited))
         if local.root != self.name:
             return (), set()
         servers, procs = self.coordinator.missing((self.name, local.part.number))
@@ -231,9 +215,9 @@ class Participant:
         """Return the server that coordinates it; None if no server is left."""
         part = local.part
         if KINDS[part.kind].unknown:
-            return self._session.root
+            return self.session.root
         # They are sorted.
-        gone = self._session.gone
+        gone = self.session.gone
         return next((name for name in part.servers or part.party.names if name not in gone), None)
 
     def _send(self, local: LocalContribution) -> None:
@@ -241,26 +225,26 @@ class Participant:
         if part.number not in self._open:
             return
         if local.cancelled is not None:
-            self._finish(local, local.cancelled)
+            self.finish(local, local.cancelled)
             return
         rule = KINDS[part.kind]
-        gone = self._session.gone
+        gone = self.session.gone
         lost = gone.intersection(local.servers) if gone and rule.loss_ends else ()
         if lost:
-            self._end_by_loss(local, lost)
+            self.end_by_loss(local, lost)
             return
         to = self._coordinator_of(local)
         mine = part.party.servers.get(self.name, ()) if local.lost else ()
         if to is None or (mine and self.coordinator.attendance.are_out(part, mine)):
             # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
-            self._finish(local, deciding.failure(status, "all of its members here have gone", part.procs))
-        elif self._session.has(to):
+            self.finish(local, deciding.failure(status, "all of its members here have gone", part.procs))
+        elif self.session.has(to):
             local.to, local.root, local.awaited, local.life = (
                 to,
                 to,
                 None,
-                self._session.life_of(to),
+                self.session.life_of(to),
             )
             if to == self.name:
                 self._contribute(local, to)
@@ -277,14 +261,14 @@ class Participant:
         else:
             local.to, local.root, local.awaited = None, "", to
             # Once it is present, all that wait for it are sent.
-            self._session.reach(to)
+            self.session.reach(to)
 
     def _send_to(self, local: LocalContribution, to: str) -> None:
         """Contribute directly."""
         local.to = local.root = to
         data = self._parts.write(((self.name, local.part),))
         topic, data = (AGAIN, _AGAIN.write((*local.lost, data))) if local.lost else (PART, data)
-        self._session.ask(to, topic, data, partial(self._take_decision, local, to))
+        self.session.ask(to, topic, data, partial(self._take_decision, local, to))
 
     def _send_up(self, local: LocalContribution, root: str) -> None:
         """Contribute through the servers in the middle, of which this one may be one."""
@@ -297,12 +281,12 @@ class Participant:
         else:
             local.to = self._relay.above(names, root) or root
             data = UPWARDS.write((root, part.number, self._parts.write(((self.name, part),))))
-            self._session.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
+            self.session.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
 
     def _contribute(self, local: LocalContribution, to: str) -> None:
         """Contribute to a collective that this server coordinates itself."""
         parts = ((self.name, local.part),)
-        decided = partial(self._session.soon, self._decide, local, to)
+        decided = partial(self.session.soon, self._decide, local, to)
         pending = PendingContribution(to, local.part.number, parts, lambda made: decided(made.outcome))
 
         def contribute() -> None:
@@ -313,10 +297,10 @@ class Participant:
             except Exception as problem:
                 log.exception("%s: a contribution could not be taken in", shown(self.name))
                 error = as_error(problem)
-                self._finish(local, deciding.failure(error.code, error.detail))
+                self.finish(local, deciding.failure(error.code, error.detail))
 
         if local.lost:
-            self._search_before(local.lost, pending, contribute)
+            self._searches.search_before(local.lost, pending, contribute)
         else:
             contribute()
 
@@ -342,13 +326,13 @@ class Participant:
         parts = self._parts.read(packed)
         if tries < MAX_AGAIN and self.coordinator.attendance.names_unknown_jobs(parts):
             # They have overtaken the report of the servers of their procs.
-            server = sender, self._session.life_of(sender)
+            server = sender, self.session.life_of(sender)
 
             def try_again() -> None:
-                if self._is_present(server):
+                if self._searches.is_present(server):
                     self._came_up(sender, data, answer, tries + 1)
 
-            self._session.later(AGAIN_SECONDS, try_again)
+            self.session.later(AGAIN_SECONDS, try_again)
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
@@ -387,9 +371,7 @@ class Participant:
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)
-        if (sender, given_up[0]) in self._searching:
-            self._searching[sender, given_up[0]] = given_up
-        elif not self._relay.cancel(sender, *given_up):
+        if not (self._searches.give_up(sender, given_up) or self._relay.cancel(sender, *given_up)):
             self.coordinator.cancel(sender, *given_up)
 
     def _take_decision(self, local: LocalContribution, to: str, data: bytes | None, error: PMIxError | None) -> None:
@@ -411,7 +393,7 @@ class Participant:
             return
         if isinstance(error, ServerLost | Unreachable) and not local.part.rule.loss_ends:
             root, local.root, local.to = local.root, "", None
-            if root != to and self._session.has(root):
+            if root != to and self.session.has(root):
                 # A server on the way is lost, or has lost the coordinator. Repeat that a contribution was given up.
                 self._send_to(local, root)
                 if local.cancelled is not None:
@@ -421,7 +403,7 @@ class Participant:
             self._send(local)
             return
         if isinstance(error, ServerLost):
-            self._end_by_loss(local, error.servers)
+            self.end_by_loss(local, error.servers)
             return
         self._decide(local, to, deciding.failure(error.code, error.detail))
 
@@ -431,16 +413,16 @@ class Participant:
             if outcome.spread is not None:
                 # The others need the data that this server has kept.
                 end = local.end
-                self._spreading(local, outcome.spread).give_up(end.status, end.detail, end.servers)
+                self._data.make(local, outcome.spread).give_up(end.status, end.detail, end.servers)
             return
         if outcome.spread is not None:
-            self._spread(local, outcome, outcome.spread)
+            self._data.begin(local, outcome, outcome.spread)
             return
         if outcome.apart:
             self._contribute_again(local)
             return
         self.coordinator.decided.add(local.part.kind, local.part.name, outcome)
-        self._finish(local, outcome)
+        self.finish(local, outcome)
         if KINDS[local.part.kind].remembered and (
             any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
         ):
@@ -450,18 +432,19 @@ class Participant:
         """Contribute directly, or to another root."""
         local.apart, local.to = True, None
         root = local.root
-        if not local.part.rule.unknown or self._session.root != root:
+        if not local.part.rule.unknown or self.session.root != root:
             self._send(local)
             return
 
         def stop_waiting() -> None:
             if local.to is None and local.root == root and local.part.number in self._open:
-                self._finish(local, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+                self.finish(local, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
 
         # This server gets to know the other root in a moment.
-        self._session.later(DECISION_SECONDS, stop_waiting)
+        self.session.later(DECISION_SECONDS, stop_waiting)
 
-    def _finish(self, local: LocalContribution, outcome: Outcome) -> None:
+    def finish(self, local: LocalContribution, outcome: Outcome) -> None:
+        """End a contribution."""
         if self._open.pop(local.part.number, None) is not None:
             if local.timer is not None:
                 local.timer.cancel()
@@ -474,19 +457,127 @@ class Participant:
                 local.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
             local.done(outcome)
 
-    # Data that servers have kept
+    # A lost coordinator
 
-    def _spreading(self, local: LocalContribution, spread: Spread) -> Spreading:
-        if (self.name, len(local.kept)) not in spread.sizes:
-            raise broken(f"{spread.root} says that {self.name} has kept what it has not")
-        return Spreading(self._session, local.part.kind, local.part.name, spread, local.kept)
+    def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A server contributes once more, as the coordinator is lost."""
+        name, life, packed = _AGAIN.read(data)
+        for pending in self._direct(sender, packed, answer):
+            self._searches.search_before((name, life), pending, partial(self._contribute_late, pending, answer))
 
-    def _spread(self, local: LocalContribution, outcome: Outcome, spread: Spread) -> None:
+    def _contribute_late(self, pending: PendingContribution, answer: OnAnswer) -> None:
+        try:
+            self.coordinator.contribute(pending)
+        except Exception as problem:
+            answer(None, as_error(problem))
+
+    # Giving up
+
+    def give_up(self, local: LocalContribution, status: int, detail: str = "") -> None:
+        """End a collective with this status for all, if it has not ended yet."""
+        if local.part.number not in self._open:
+            return
+        local.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
+        if local.to is not None:
+            self._tell_given_up(local, Outcome(status, detail))
+        elif local.part.kind == GATHER:
+            self.finish(local, local.cancelled)
+
+    def _tell_given_up(self, local: LocalContribution, why: Outcome) -> None:
+        assert local.to is not None
+        self.session.tell(local.to, GIVE_UP, CANCEL.write((local.part.number, why.status, why.detail, ())))
+
+    def _overdue(self, local: LocalContribution) -> None:
+        if local.part.number not in self._open:
+            return
+        local.timer = self.session.later(DECISION_SECONDS, lambda: self._forsake(local))
+        if local.spreading is not None:
+            awaited = local.spreading.missing_servers
+            self.finish(local, deciding.overdue(awaited, self.procs_on(local, awaited)))
+        elif local.to is None and not local.part.rule.unknown:
+            late = sorted(set(local.servers).difference(self.session.members))
+            self.finish(local, deciding.overdue(late, self.procs_on(local, late)))
+        else:
+            self.give_up(local, statuses.ERR_TIMEOUT)
+
+    def _forsake(self, local: LocalContribution) -> None:
+        """End a collective whose coordinator does not even name the missing procs."""
+        where = f"{listed((local.to,))} does not answer" if local.to else "no server says how it has ended"
+        self.finish(
+            local,
+            deciding.failure(statuses.ERR_TIMEOUT, where, (), (local.to,) if local.to else ()),
+        )
+
+    def procs_on(self, local: LocalContribution, servers: Iterable[str]) -> list[Proc]:
+        """Return the members of a contribution that are on some servers."""
+        return [proc for name in servers for proc in local.part.party.servers.get(name, ())]
+
+    # Servers that join and leave
+
+    def changed(self, name: str, here: bool) -> None:
+        """A server has joined or is lost."""
+        if here:
+            self._searches.change(name, True)
+            self._relay.changed(name, True)
+            self.coordinator.meet()
+            self._send_waiting(name)
+            return
+        self.coordinator.lose(name)
+        self._relay.changed(name, False)
+        for local in [local for local in self.open() if local.part.rule.loss_ends and name in local.servers]:
+            if local.spreading is not None:
+                self._data.lack(local, name)
+            elif local.to in (None, name) or local.root == name:
+                # Otherwise the coordinator ends it for all.
+                self.end_by_loss(local, (name,))
+        self._searches.change(name, False)
+        self._send_waiting(name)
+
+    def _send_waiting(self, name: str) -> None:
+        """Send the contributions that wait for a server, or for another root."""
+        roots = "", self.session.root
+        for local in self.open():
+            if local.awaited == name or (local.to is None and local.part.rule.unknown and local.root not in roots):
+                self._send(local)
+
+    def end_by_loss(self, local: LocalContribution, servers: Iterable[str]) -> None:
+        """End a collective that ends with a lost server."""
+        self.finish(local, self.coordinator.servers_lost(local.part, servers))
+
+    def close(self) -> None:
+        """This server leaves the exchange."""
+        self._searches.close()
+        self._absences.clear()
+        self._relay.close()
+        self.coordinator.close()
+        for local in self.open():
+            self.finish(local, self.left_outcome())
+
+    @staticmethod
+    def left_outcome() -> Outcome:
+        """Return the end of collectives that are open, or begun, when this server has left the exchange."""
+        return deciding.failure(statuses.ERR_LOST_CONNECTION, "this server has left the exchange")
+
+
+class DataCollection:
+    """The data that servers have kept for the open contributions of one server, and send each other (`spreading`).
+
+    Args:
+        participant: The contributions.
+    """
+
+    def __init__(self, participant: Participant) -> None:
+        self._participant = participant
+        self._session = participant.session
+        self._session.hear(DATA, self._take_data)
+        self._session.hear(VOID, self._take_void)
+
+    def begin(self, local: LocalContribution, outcome: Outcome, spread: Spread) -> None:
         """Wait for the data of all servers: it is decided, and ends when that has arrived."""
         try:
-            spreading = self._spreading(local, spread)
+            spreading = self.make(local, spread)
         except RemoteProtocolError as problem:
-            self._finish(local, deciding.failure(problem.code, problem.detail))
+            self._participant.finish(local, deciding.failure(problem.code, problem.detail))
             return
         local.spreading, local.decided, local.to, local.root = spreading, outcome, None, ""
         spreading.go_on()
@@ -494,26 +585,32 @@ class Participant:
         early, local.early = local.early, []
         for call in early:
             call()
-        for name in self._session.gone.intersection(local.servers) if local.part.number in self._open else ():
-            self._lack(local, name)
+        for name in self._session.gone.intersection(local.servers) if self._participant.is_open(local) else ():
+            self.lack(local, name)
+
+    def make(self, local: LocalContribution, spread: Spread) -> Spreading:
+        """Return the data of a decided collective."""
+        if (self._participant.name, len(local.kept)) not in spread.sizes:
+            raise broken(f"{spread.root} says that {self._participant.name} has kept what it has not")
+        return Spreading(self._session, local.part.kind, local.part.name, spread, local.kept)
 
     def _complete(self, local: LocalContribution) -> None:
         """End it if the data of all has arrived."""
         data = None if local.spreading is None else local.spreading.data
         if data is not None:
-            self._finish(local, local.decided.replace(data=local.decided.data + data, spread=None))
+            self._participant.finish(local, local.decided.replace(data=local.decided.data + data, spread=None))
 
-    def _lack(self, local: LocalContribution, name: str) -> None:
+    def lack(self, local: LocalContribution, name: str) -> None:
         """A server is lost while data is on its way."""
         if local.spreading is not None and name in local.spreading.missing_servers:
-            self._end_by_loss(local, (name,))
+            self._participant.end_by_loss(local, (name,))
         else:
-            self._session.later(DECISION_SECONDS, partial(self._end_by_loss, local, (name,)))
+            self._session.later(DECISION_SECONDS, partial(self._participant.end_by_loss, local, (name,)))
 
     def _find_open(self, name: Name) -> list[LocalContribution]:
-        return [local for local in self.open() if (local.part.kind, local.part.name) == name[:2]]
+        return [local for local in self._participant.open() if (local.part.kind, local.part.name) == name[:2]]
 
-    def _told_data(self, sender: str, data: bytes) -> None:
+    def _take_data(self, sender: str, data: bytes) -> None:
         """A server sends data that it has kept or received."""
         name, step, piece = PIECE.read(data)
         for local in self._find_open(name):
@@ -534,203 +631,20 @@ class Participant:
             local.early.append(call)
             return
         # Servers that need this server's data are informed when the decision arrives.
-        text = f"other servers have sent {shown(self.name)} more than {EARLY_BYTES} bytes for it before it was decided"
-        self._finish(local, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
+        name = shown(self._participant.name)
+        text = f"other servers have sent {name} more than {EARLY_BYTES} bytes for it before it was decided"
+        self._participant.finish(local, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
 
-    def _told_void(self, _sender: str, data: bytes) -> None:
+    def _take_void(self, _sender: str, data: bytes) -> None:
         """The data of a server will not arrive."""
         name, status, detail, servers = VOIDED.read(data)
         for local in self._find_open(name):
-            self._void(local, name, deciding.failure(status, detail, self._procs_on(local, servers), servers))
+            self._void(
+                local, name, deciding.failure(status, detail, self._participant.procs_on(local, servers), servers)
+            )
 
     def _void(self, local: LocalContribution, name: Name, outcome: Outcome) -> None:
         if local.spreading is None:
             self._keep(local, lambda: self._void(local, name, outcome), len(outcome.detail))
         elif local.spreading.name == name:
-            self._finish(local, outcome)
-
-    # A lost coordinator
-
-    def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server contributes once more, as the coordinator is lost."""
-        name, life, packed = _AGAIN.read(data)
-        for pending in self._direct(sender, packed, answer):
-            self._search_before((name, life), pending, partial(self._contribute_late, pending, answer))
-
-    def _search_before(self, coordinator: Server, pending: PendingContribution, contribute: Callable[[], None]) -> None:
-        """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
-        self._searching[pending.key] = None
-        sender = pending.server, self._session.life_of(pending.server)
-
-        def finish() -> None:
-            given_up = self._searching.pop(pending.key, None)
-            if not self._is_present(sender):
-                # Its loss has ended the contribution, and a later process of that name does not know of it.
-                return
-            contribute()
-            if given_up is not None:
-                self.coordinator.cancel(pending.server, *given_up)
-
-        self._search(coordinator, pending.part, finish)
-
-    def _contribute_late(self, pending: PendingContribution, answer: OnAnswer) -> None:
-        try:
-            self.coordinator.contribute(pending)
-        except Exception as problem:
-            answer(None, as_error(problem))
-
-    def _is_present(self, server: Server) -> bool:
-        """Return True if a process is present: a later one under its name is another one."""
-        return self._session.has(server[0]) and self._session.life_of(server[0]) == server[1]
-
-    def _call_after_loss(self, server: Server, call: Callable[[], None]) -> None:
-        if self._is_present(server):
-            self._until_lost.setdefault(server[0], []).append(call)
-        else:
-            call()
-
-    def _search(self, coordinator: Server, part: Part, then: Callable[[], None]) -> None:
-        """Ask all that take part in a collective for ends that the lost coordinator has decided, and continue."""
-        if self._is_present(coordinator):
-            self._call_after_loss(coordinator, lambda: self._search(coordinator, part, then))
-            return
-        search = coordinator, part.kind, part.name, part.party.label
-        waiting = self._searches.get(search, [])
-        if waiting is None:
-            then()
-            return
-        waiting.append(then)
-        if len(waiting) > 1:
-            return
-        self._searches[search] = waiting
-        asked = set(self._session.members)
-        if not part.rule.unknown:
-            # Offers for a construct are decided by another server.
-            meet = (self._session.root,) if part.kind == CONSTRUCT else ()
-            asked.intersection_update((*part.party.names, *meet))
-        asked.discard(self.name)
-
-        def take_ends(name: str, data: bytes | None, _error: PMIxError | None) -> None:
-            asked.discard(name)
-            for end in _ENDS.read(data) if data else ():
-                self.coordinator.learn(part.kind, part.name, OUTCOME.read(end))
-            if not asked:
-                finish()
-
-        def finish() -> None:
-            if self._searches.get(search) is waiting:
-                self._searches[search] = None
-                finished = [each for each, calls in self._searches.items() if calls is None]
-                for each in finished[: max(0, len(finished) - MAX_SEARCHES)]:
-                    del self._searches[each]
-                for call in waiting:
-                    call()
-
-        for name in sorted(asked):
-            self._session.ask(name, FIND, _FIND.write((*coordinator, part.kind, part.name)), partial(take_ends, name))
-        if not asked:
-            finish()
-
-    def _asked_to_find(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
-        """Another server coordinates a collective in place of a lost one: answer with its ends that are known here."""
-        server, life, kind, name = _FIND.read(data)
-
-        def find() -> None:
-            ends = self.coordinator.decided.list_outcomes(kind, name)
-            answer(_ENDS.write(tuple(map(OUTCOME.write, ends))), None)
-
-        self._call_after_loss((server, life), find)
-
-    # Giving up
-
-    def give_up(self, local: LocalContribution, status: int, detail: str = "") -> None:
-        """End a collective with this status for all, if it has not ended yet."""
-        if local.part.number not in self._open:
-            return
-        local.cancelled = deciding.failure(status, detail or f"{shown(self.name)} has given it up")
-        if local.to is not None:
-            self._tell_given_up(local, Outcome(status, detail))
-        elif local.part.kind == GATHER:
-            self._finish(local, local.cancelled)
-
-    def _tell_given_up(self, local: LocalContribution, why: Outcome) -> None:
-        assert local.to is not None
-        self._session.tell(local.to, GIVE_UP, CANCEL.write((local.part.number, why.status, why.detail, ())))
-
-    def _overdue(self, local: LocalContribution) -> None:
-        if local.part.number not in self._open:
-            return
-        local.timer = self._session.later(DECISION_SECONDS, lambda: self._forsake(local))
-        if local.spreading is not None:
-            awaited = local.spreading.missing_servers
-            self._finish(local, deciding.overdue(awaited, self._procs_on(local, awaited)))
-        elif local.to is None and not local.part.rule.unknown:
-            late = sorted(set(local.servers).difference(self._session.members))
-            self._finish(local, deciding.overdue(late, self._procs_on(local, late)))
-        else:
-            self.give_up(local, statuses.ERR_TIMEOUT)
-
-    def _forsake(self, local: LocalContribution) -> None:
-        """End a collective whose coordinator does not even name the missing procs."""
-        where = f"{listed((local.to,))} does not answer" if local.to else "no server says how it has ended"
-        self._finish(
-            local,
-            deciding.failure(statuses.ERR_TIMEOUT, where, (), (local.to,) if local.to else ()),
-        )
-
-    def _procs_on(self, local: LocalContribution, servers: Iterable[str]) -> list[Proc]:
-        return [proc for name in servers for proc in local.part.party.servers.get(name, ())]
-
-    # Servers that join and leave
-
-    def changed(self, name: str, here: bool) -> None:
-        """A server has joined or is lost."""
-        if here:
-            # Without a number of its process, a later loss of it is a search of its own.
-            self._searches = {
-                search: calls
-                for search, calls in self._searches.items()
-                if calls is not None or search[0] != (name, b"")
-            }
-            self._relay.changed(name, True)
-            self.coordinator.meet()
-            self._send_waiting(name)
-            return
-        self.coordinator.lose(name)
-        self._relay.changed(name, False)
-        for local in [local for local in self.open() if local.part.rule.loss_ends and name in local.servers]:
-            if local.spreading is not None:
-                self._lack(local, name)
-            elif local.to in (None, name) or local.root == name:
-                # Otherwise the coordinator ends it for all.
-                self._end_by_loss(local, (name,))
-        for call in self._until_lost.pop(name, ()):
-            call()
-        self._send_waiting(name)
-
-    def _send_waiting(self, name: str) -> None:
-        """Send the contributions that wait for a server, or for another root."""
-        roots = "", self._session.root
-        for local in self.open():
-            if local.awaited == name or (local.to is None and local.part.rule.unknown and local.root not in roots):
-                self._send(local)
-
-    def _end_by_loss(self, local: LocalContribution, servers: Iterable[str]) -> None:
-        """End a collective that ends with a lost server."""
-        self._finish(local, self.coordinator.servers_lost(local.part, servers))
-
-    def close(self) -> None:
-        """This server leaves the exchange."""
-        self._searches.clear()
-        self._searching.clear()
-        self._until_lost.clear()
-        self._absences.clear()
-        self._relay.close()
-        self.coordinator.close()
-        for local in self.open():
-            self._finish(local, self.left_outcome())
-
-    @staticmethod
-    def left_outcome() -> Outcome:
-        """Return the end of collectives that are open, or begun, when this server has left the exchange."""
-        return deciding.failure(statuses.ERR_LOST_CONNECTION, "this server has left the exchange")
+            self._participant.finish(local, outcome)
