@@ -141,6 +141,8 @@ def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, l
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), SERVERS, RADIX, st.integers(0, 5), st.integers(0, 1))
+# Only the server of an added proc has the decision of the lost root, which coordinated the construct as well.
+@example(3219739711, 4, 1, 0, 1)
 def test_groups_of_those_who_do_not_know_each_other_end_the_same_way(seed, servers, radix, departures, losses):
     with of_radix(radix):
         groups.test_those_who_meet_agree_whoever_goes.hypothesis.inner_test(seed, servers, departures, losses)

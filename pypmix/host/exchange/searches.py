@@ -112,10 +112,9 @@ class Searches:
             return
         self._searches[search] = waiting
         asked = set(self._session.members)
-        if not part.rule.unknown:
-            # Offers for a construct are decided by another server.
-            meet = (self._session.root,) if part.kind == CONSTRUCT else ()
-            asked.intersection_update((*part.party.names, *meet))
+        if not part.rule.unknown and part.kind != CONSTRUCT:
+            # A construct may be decided as an offer, which the servers of added procs know as well.
+            asked.intersection_update(part.party.names)
         asked.discard(self.name)
 
         def take_ends(name: str, data: bytes | None, _error: PMIxError | None) -> None:
