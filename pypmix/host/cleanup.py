@@ -65,10 +65,10 @@ class Wish(Record):
 class _Waiting:
     """A wish, and the procs and jobs that have not ended."""
 
-    def __init__(self, wish: Wish, ends: set[str | Proc]) -> None:
+    def __init__(self, wish: Wish, members: set[str | Proc]) -> None:
         self.wish = wish
-        self.ends = ends
-        self.size = len(wish.files) + len(wish.folders) + len(wish.ignored) + len(ends)
+        self.awaited = members
+        self.size = len(wish.files) + len(wish.folders) + len(wish.ignored) + len(members)
 
 
 class Cleanups:
@@ -81,29 +81,29 @@ class Cleanups:
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
-    def add(self, wish: Wish, ends: Iterable[str | Proc]) -> None:
+    def add(self, wish: Wish, members: Iterable[str | Proc]) -> None:
         """Schedule a removal for when all of these procs and jobs have ended.
 
         Raises:
             PMIxError: Too many removals are pending.
         """
-        waiting = _Waiting(wish, set(ends))
+        waiting = _Waiting(wish, set(members))
         if self._size + waiting.size > MAX_WAITING:
             raise OutOfResources("there is too much to clean up")
         self._size += waiting.size
-        for end in waiting.ends:
+        for end in waiting.awaited:
             self._waiting.setdefault(end, []).append(waiting)
 
     def _rank_ended(self, _job: RunningJob, rank: Rank) -> None:
-        self._ended(rank.proc)
+        self._record_end(rank.proc)
 
     def _job_ended(self, job: RunningJob) -> None:
-        self._ended(job.nspace)
+        self._record_end(job.nspace)
 
-    def _ended(self, end: str | Proc) -> None:
+    def _record_end(self, end: str | Proc) -> None:
         for waiting in self._waiting.pop(end, ()):
-            waiting.ends.remove(end)
-            if not waiting.ends:
+            waiting.awaited.remove(end)
+            if not waiting.awaited:
                 self._size -= waiting.size
                 carry_out(waiting.wish)
 

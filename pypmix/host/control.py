@@ -119,7 +119,7 @@ def _control(host: Manager, upcall: Upcall) -> None:
         wild = {proc.nspace for proc in targets if proc.rank == RANK_WILDCARD}
         host.part(Cleanups).add(wish, [*wild, *[rank.proc for rank in running if rank.proc.nspace not in wild]])
     if steps:
-        who = "the host" if upcall.requestor is None else host.who(upcall.requestor)
+        who = "the host" if upcall.requestor is None else host.name_for_person(upcall.requestor)
         for step in steps:
             _take(host, step, running, who, signum)
     upcall.reply(())

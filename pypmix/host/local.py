@@ -468,7 +468,10 @@ class LocalHost(ServingManager):
     def _end_in_time(self) -> None:
         from pypmix.host.report import unfinished
 
-        lines = [f"the job did not end within {self._timeout:g} s and was ended", *unfinished(self, self.who)]
+        lines = [
+            f"the job did not end within {self._timeout:g} s and was ended",
+            *unfinished(self),
+        ]
         self.end(TIMED_OUT, "\n  ".join(lines))
 
     # Ending
@@ -530,13 +533,13 @@ class LocalHost(ServingManager):
         lines = [f"ended by {signal_text(signum)}"]
         if self._stopping:
             long = [item for item in self.pending() if time.monotonic() - item.since > HANG and item.missing]
-            lines += pending_text(long, self.who, self.only_job)
+            lines += pending_text(long, self.name_for_person, self.only_job)
         self.end(128 + signum, "\n  ".join(lines), signum)
 
     def _report(self) -> None:
         from pypmix.host.report import report
 
-        self.sink(2).write(None, f"pypmix run: {printable_lines(report(self, self.who))}\n".encode())
+        self.sink(2).write(None, f"pypmix run: {printable_lines(report(self))}\n".encode())
 
     def _hand_over(self) -> None:
         """Pass on the last of the output; for jobs that were ended, only as long as the grace."""

@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from pypmix.engine.alarms import Alarm
+    from pypmix.engine.base import Cancellable
 
     Callback = Callable[[], None]
-
-    class Cancellable(Protocol):
-        """A scheduled call."""
-
-        def cancel(self) -> None: ...
 
     class HostLoop(Protocol):
         """A loop that a host runs on; only `post` may be called on other threads."""

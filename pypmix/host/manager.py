@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.arguments import Procs
-    from pypmix.engine.base import Upcall
+    from pypmix.engine.base import Cancellable, Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.job import Application
-    from pypmix.host.loop import Cancellable, HostLoop
+    from pypmix.host.loop import HostLoop
     from pypmix.host.machine import Machine
     from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
@@ -220,7 +220,7 @@ class Manager(JobHost):
         """The nspace of the only job, which texts may omit; empty if there are several."""
         return common_job(job.job.proc(0) for job in self.jobs.values())
 
-    def who(self, proc: Proc) -> str:
+    def name_for_person(self, proc: Proc) -> str:
         """Return the text that names a proc for a person: the rank with its pid."""
         found = self.find(proc)
         return printable(found[1] if found is not None else name_proc(proc, self.only_job))

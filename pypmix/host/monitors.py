@@ -23,8 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.engine.base import Upcall
-    from pypmix.host.loop import Cancellable
+    from pypmix.engine.base import Cancellable, Upcall
     from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob

@@ -197,7 +197,7 @@ class NodeGroups:
             from pypmix.host.crossings import Crossings
 
             self._open = Crossings(self._host)
-        asked: Any = OpenConstruct(upcall, self._add)
+        asked: Any = OpenConstruct(upcall, self)
         self._open.answer(node, asked)
 
     def _expand(self, named: Iterable[Proc]) -> tuple[Proc, ...]:
@@ -245,11 +245,11 @@ class NodeGroups:
             else:
                 members = procs_in(op.infos, MEMBERSHIP) or ()
                 if not self._record.is_foreign(name, members, source):
-                    self._report_absent(name, members, self._add(name, members))
+                    self._report_absent(name, members, self.add(name, members))
         upcall.reply()
         return True
 
-    def _add(self, name: str, members: tuple[Proc, ...]) -> frozenset[Proc]:
+    def add(self, name: str, members: tuple[Proc, ...]) -> frozenset[Proc]:
         """Record a group that was formed, or has other members than before. Return its ended members."""
         absent = self._absent(members)
         self._record.add(name, [proc for proc in members if proc not in absent])
@@ -280,19 +280,19 @@ class OpenConstruct:
 
     Args:
         upcall: The upcall.
-        add: Called with the name and the members of the group.
+        groups: The groups of the node, which keep the group that is formed.
     """
 
-    def __init__(self, upcall: Upcall, add: Callable[[str, tuple[Proc, ...]], object]) -> None:
+    def __init__(self, upcall: Upcall, groups: NodeGroups) -> None:
         self.op: Any = upcall.op
         self.requestor = upcall.requestor
         self.fail = upcall.fail
         self._reply = upcall.reply
-        self._add = add
+        self._groups = groups
 
     def reply(self, result: Any = None) -> None:
         """Record the group, and answer the upcall."""
-        self._add(self.op.group, procs_in(result, MEMBERSHIP) or ())
+        self._groups.add(self.op.group, procs_in(result, MEMBERSHIP) or ())
         self._reply(result)
 
 

@@ -58,12 +58,12 @@ def listed(items: Sequence[str]) -> str:
     return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str], job: str = "") -> list[str]:
+def pending_text(pending: Sequence[Pending], name_of: Callable[[Proc], str], job: str = "") -> list[str]:
     """Return one line for each collective or request that has not ended: the missing procs, and since when.
 
     Args:
         pending: The operations.
-        who: Returns the name of a proc for a person.
+        name_of: Returns the name of a proc for a person.
         job: The nspace of the only job that the reader has, which need not be named; empty if there are several.
     """
     from pypmix.standard.logtext import printable
@@ -74,8 +74,8 @@ def pending_text(pending: Sequence[Pending], who: Callable[[Proc], str], job: st
         operation = printable(item.operation)
         label = item.label.replace(f"procs of {job}", "ranks") if job else item.label
         name = operation + (f" {printable(label)}" if label else "")
-        missing = listed([who(proc) for proc in item.missing])
-        asking = listed([who(proc) for proc in item.arrived])
+        missing = listed([name_of(proc) for proc in item.missing])
+        asking = listed([name_of(proc) for proc in item.arrived])
         if not item.missing:
             line = f"{operation}: {asking} has waited {now - item.since:.1f} s for the host's answer"
         elif item.operation == "get":

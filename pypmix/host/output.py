@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from pypmix.host.loop import Cancellable, HostLoop
+    from pypmix.engine.base import Cancellable
+    from pypmix.host.loop import HostLoop
 
     class Pausable(Protocol):
         """A writer to a sink that can be made to wait."""

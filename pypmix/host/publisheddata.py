@@ -16,14 +16,12 @@ from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Pdata, Proc, V
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
-    from typing import Any, Protocol
+    from typing import Any
 
-    class Timer(Protocol):
-        def cancel(self) -> None: ...
-
+    from pypmix.engine.base import Cancellable
     from pypmix.standard.limits import Limits
 
-    Later = Callable[[float, Callable[[], None]], Timer]
+    Later = Callable[[float, Callable[[], None]], Cancellable]
     Answer = Callable[[tuple[Pdata, ...], PMIxError | None], None]
 
 
@@ -98,7 +96,7 @@ class Search:
         self.caller = caller
         self.op = op
         self.answer = answer
-        self.timer: Timer | None = None
+        self.timer: Cancellable | None = None
         self.range = int(_data(op.directives, keys.RANGE, Range.GLOBAL))
         self.procs = _procs(op.directives)
         wait = _data(op.directives, keys.WAIT, False)

@@ -243,7 +243,7 @@ class RemoteNode(HostNode):
             return
         self._probing = True
 
-        def answered(data: bytes, error: PMIxError | None) -> None:
+        def receive_answer(data: bytes, error: PMIxError | None) -> None:
             self._probing = False
             self._silent = 0
             if error is not None:
@@ -255,7 +255,7 @@ class RemoteNode(HostNode):
                 self.unreached = ()
             done()
 
-        self.ask(orders.PROBE, b"", answered)
+        self.ask(orders.PROBE, b"", receive_answer)
 
     def troubles(self) -> list[str]:
         """Return the node's troubles, a line each: no answer of its daemon, servers that it does not reach."""
@@ -564,9 +564,9 @@ class RemoteShare(Share):
             self.launch.job.ranks_ended(alive)
 
 
-def apart(node: str, other: str, where: str, reason: str) -> str:
+def apart(node: str, other: str, address: str, reason: str) -> str:
     """Return a text about two nodes that do not reach each other."""
-    return f"{node} has not reached {other} at {where}{f' ({reason})' if reason else ''}"
+    return f"{node} has not reached {other} at {address}{f' ({reason})' if reason else ''}"
 
 
 def _from_elsewhere(_kind: int, _sink: Sink | None) -> int:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from pypmix.host.manager import Manager
     from pypmix.host.running import RunningJob
-    from pypmix.standard.types import Proc
 
 STAGES = (
     (STARTED, "running without having initialized"),
@@ -22,7 +21,6 @@ STAGES = (
 
 def unfinished(
     host: Manager,
-    who: Callable[[Proc], str],
     several: Callable[[Sequence[str]], str] = listed,
     jobs: Mapping[str, RunningJob] | None = None,
 ) -> list[str]:
@@ -30,7 +28,6 @@ def unfinished(
 
     Args:
         host: The host.
-        who: Returns the name of a proc for a person.
         several: Joins the names of ranks to one text.
         jobs: The jobs to report on, by nspace; all by default.
     """
@@ -39,7 +36,7 @@ def unfinished(
         jobs = host.jobs
     else:
         pending = [item for item in pending if any(proc.nspace in jobs for proc in (*item.arrived, *item.missing))]
-    lines = pending_text(pending, who, host.only_job)
+    lines = pending_text(pending, host.name_for_person, host.only_job)
     ranks = [rank for job in jobs.values() for rank in job.ranks if rank.alive]
     for stage, text in STAGES:
         names = [str(rank) for rank in ranks if rank.stage == stage]
@@ -49,12 +46,12 @@ def unfinished(
     return lines + [line for node in host.nodes for line in node.troubles()]
 
 
-def report(host: Manager, who: Callable[[Proc], str], jobs: Mapping[str, RunningJob] | None = None) -> str:
+def report(host: Manager, jobs: Mapping[str, RunningJob] | None = None) -> str:
     """Return all pending operations and the state of every rank, of all jobs or of some, as text of several lines."""
     chosen = list((host.jobs if jobs is None else jobs).values())
     ranks = sum([len(job.ranks) for job in chosen])
     running = sum([job.running for job in chosen])
     lines = [f"{running} of {ranks} rank{'s run' if ranks != 1 else ' runs'}"]
-    lines += unfinished(host, who, ", ".join, jobs)
+    lines += unfinished(host, ", ".join, jobs)
     lines += [rank.end() for job in chosen for rank in job.ranks if rank.pid and not rank.alive]
     return "\n  ".join(lines)

@@ -360,15 +360,15 @@ class RunningJob:
 
     # Starting
 
-    def launch(self, ranks: Iterable[int], terms: Terms | None = None, *, held: bool = False) -> Launch:
+    def launch(self, ranks: Iterable[int], terms: Terms | None = None, *, keep_strays: bool = False) -> Launch:
         """Make the launch that starts some of its ranks.
 
         Args:
             ranks: The ranks to start.
             terms: The terms of their output and input, if they differ from the job's.
-            held: Whether the processes that they leave behind stay until the launch is released.
+            keep_strays: Whether the processes that they leave behind stay until the launch is released.
         """
-        made = Launch(self, [self._ranks[rank] for rank in ranks], terms or self.terms, held)
+        made = Launch(self, [self._ranks[rank] for rank in ranks], terms or self.terms, keep_strays)
         self.launches.append(made)
         for share in made.shares.values():
             self._shares.update(dict.fromkeys(share.ranks, share))
@@ -640,7 +640,7 @@ class Launch:
         job: The job.
         ranks: Its ranks, none of which runs.
         terms: The terms of their output and input.
-        held: Whether the processes that they leave behind stay until `release`.
+        keep_strays: Whether the processes that they leave behind stay until `release`.
 
     Attributes:
         shares: Its shares, by their nodes.
@@ -650,14 +650,14 @@ class Launch:
         changed: Called when a rank has ended, and when the launch is finished.
     """
 
-    def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, held: bool) -> None:
+    def __init__(self, job: RunningJob, ranks: list[Rank], terms: Terms, keep_strays: bool) -> None:
         self.host = job.host
         self.job = job
         self.ranks = ranks
         self.terms = terms
         self.over = False
         self.changed: Callable[[], None] = lambda: None
-        self._held = held
+        self._keeps_strays = keep_strays
         self._running = 0
         self.unstarted = True
         self.is_failed = False
@@ -800,13 +800,13 @@ class Launch:
         self.changed()
 
     def _last_ended(self) -> None:
-        if not self._held and not self.unstarted and not self._swept:
+        if not self._keeps_strays and not self.unstarted and not self._swept:
             self._swept = True
             self.host.loop.later(0, self._sweep)
 
     def release(self) -> None:
         """Release the launch: end the processes that its ranks leave behind once the ranks have ended."""
-        self._held = False
+        self._keeps_strays = False
         if not self._running:
             self._last_ended()
 

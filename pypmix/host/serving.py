@@ -225,7 +225,7 @@ class ServingManager(Manager):
         found = self.find(op.proc)
         caller = found[1] if found is not None else None
         named = self.expand(op.targets or (Proc.unchecked(op.proc.nspace, RANK_WILDCARD),))
-        reason = f"{self.who(op.proc)} called abort with status {op.code}"
+        reason = f"{self.name_for_person(op.proc)} called abort with status {op.code}"
         if op.message:
             reason += f": {printable(op.message)}"
         try:

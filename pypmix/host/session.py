@@ -730,7 +730,7 @@ class Fleet(Site):
         from pypmix.host.report import report
 
         host = self._host
-        self.refresh(lambda: answer(orders.REPORTED.write((report(host, host.who),)), None))
+        self.refresh(lambda: answer(orders.REPORTED.write((report(host),)), None))
 
     def _changed(self, name: str, here: bool) -> None:
         if not here and self._exchange is not None:

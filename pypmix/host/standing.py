@@ -327,7 +327,7 @@ class Run:
     def _time_out(self) -> None:
         if not self.is_ending and self.jobs:
             lines = [f"the job did not end within {self._wish.timeout:g} s and was ended"]
-            self.end(TIMED_OUT, "\n  ".join([*lines, *unfinished(self._host, self._host.who, jobs=self.jobs)]))
+            self.end(TIMED_OUT, "\n  ".join([*lines, *unfinished(self._host, self._host.name_for_person, jobs=self.jobs)]))
 
     def _signalled(self, signum: int) -> None:
         """Act on a signal that the command got, as `LocalHost` does."""
@@ -350,7 +350,7 @@ class Run:
 
     def _report(self) -> None:
         if not self._is_closed:
-            self.say(report(self._host, self._host.who, jobs=self.jobs))
+            self.say(report(self._host, self._host.name_for_person, jobs=self.jobs))
 
     def _pass_on(self, signum: int, *, handled: bool = False) -> None:
         for job in list(self.jobs.values()):
@@ -700,7 +700,7 @@ class SessionHost(LocalHost):
 
         long = [item for item in self.pending() if time.monotonic() - item.since > HANG and item.missing]
         mine = [item for item in long if any(proc.nspace in jobs for proc in (*item.arrived, *item.missing))]
-        return pending_text(mine, self.who, self.only_job)
+        return pending_text(mine, self.name_for_person, self.only_job)
 
     def describe(self) -> dict[str, Any]:
         """Return the session's nodes and jobs."""

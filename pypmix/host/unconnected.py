@@ -12,7 +12,7 @@ from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.host.loop import Cancellable
+    from pypmix.engine.base import Cancellable
     from pypmix.host.manager import Manager
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 
 import pytest
 
@@ -1242,7 +1243,7 @@ def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_n
 
     files = len(os.listdir("/proc/self/fd"))
     loop.call_later(30, loop.stop)
-    bell = dispatcher.Bell(loop, called)
+    bell = dispatcher.Bell(loop, types.SimpleNamespace(next=called))
     ringers = [threading.Thread(target=bell.ring) for _ in range(10)]
     for ringer in ringers:
         ringer.start()
@@ -1258,7 +1259,7 @@ def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_n
     assert len(os.listdir("/proc/self/fd")) == files
     with pytest.raises(RuntimeError):
         bell.ring()
-    bell = dispatcher.Bell(loop, called)
+    bell = dispatcher.Bell(loop, types.SimpleNamespace(next=called))
     loop.close()
     with pytest.raises(RuntimeError):
         bell.ring()

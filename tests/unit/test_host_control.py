@@ -55,7 +55,7 @@ class Host:
     def expand(self, procs: tuple[Proc, ...]) -> list[Any]:
         return [rank for rank in self.job.ranks if any(proc.rank in (RANK_WILDCARD, rank.proc.rank) for proc in procs)]
 
-    def who(self, proc: Proc) -> str:
+    def name_for_person(self, proc: Proc) -> str:
         return str(proc)
 
     def part(self, kind: Any) -> Any:

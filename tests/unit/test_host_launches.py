@@ -55,7 +55,7 @@ def node(number):
     return made
 
 
-def launched(held=False):
+def launched(keep_strays=False):
     """Return a job with two ranks on each node, and its launch."""
     nodes = [node(number) for number in range(NODES)]
     places = [NodeLayout(each.hostname, (2 * number, 2 * number + 1), number) for number, each in enumerate(nodes)]
@@ -63,7 +63,7 @@ def launched(held=False):
     homes = {rank: nodes[rank // 2] for rank in range(2 * NODES)}
     running = RunningJob(Launcher(), job, 1, Terms(), homes)
     running.done = []
-    launch = running.launch(range(2 * NODES), held=held)
+    launch = running.launch(range(2 * NODES), keep_strays=keep_strays)
     launch.start(job.apps, ["./app"])
     return running, launch
 
@@ -111,7 +111,7 @@ def test_a_launch_ends_with_the_last_of_its_shares():
 
 
 def test_a_held_launch_is_swept_when_it_is_released():
-    job, launch = launched(held=True)
+    job, launch = launched(keep_strays=True)
     for _ in launch.shares:
         launch.share_prepared()
     end(job)

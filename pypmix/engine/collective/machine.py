@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
+    from pypmix.engine.base import Cancellable
     from pypmix.standard.limits import Limits
     from pypmix.standard.types import Info, Proc
 
@@ -62,8 +63,7 @@ if TYPE_CHECKING:
         def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
             """Call `function` after `delay` seconds."""
 
-    class Timer(Protocol):
-        def cancel(self) -> None: ...
+    Timer = Cancellable
 
     class Participant(Protocol):
         """A process that may take part; compared and hashed by identity."""

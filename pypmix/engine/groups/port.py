@@ -7,16 +7,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from pypmix.engine.base import Done
+    from pypmix.engine.base import Cancellable, Done
     from pypmix.engine.chain import Handlers
     from pypmix.engine.groups.foreign import Support
     from pypmix.standard.ops import Notification, Op
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc, Value
 
-    class Timer(Protocol):
-        def cancel(self) -> None:
-            """Cancel the call."""
+    Timer = Cancellable
 
     class Port(Protocol):
         """An engine's session, as its groups see it.

@@ -232,33 +232,33 @@ class GroupPort:
         except Exception as error:
             done(None, error)
 
-    def _note(self, op: Any, ended: Done[Any], result: Any, error: BaseException | None) -> None:
+    def _note(self, op: Any, done: Done[Any], result: Any, error: BaseException | None) -> None:
         """Record the group that the library has constructed."""
         if error is not None and type(op) is ops.GroupConstruct:
             keep(self._failed, op.group, None, MAX_CONSTRUCTED)
         elif type(op) is ops.GroupConstruct and op.group not in self._failed:
             keep(self._constructed, op.group, result.members, MAX_CONSTRUCTED)
-        ended(result, error)
+        done(result, error)
 
-    def _destruct(self, op: Any, ended: Done[Any]) -> None:
+    def _destruct(self, op: Any, done: Done[Any]) -> None:
         """Destruct a group in the library, or by a fence if the library does not know it."""
         group = self.agent.standing.group(op.group)
         if group is None:
             # A part of the groups has constructed it for itself.
-            self._put(op, ended)
+            self._put(op, done)
             return
         members = group.membership.members
 
         def fence() -> None:
             directives = *op.directives, text(DESTRUCTS, op.group)
-            self._session.start(ops.Fence(tuple(sorted(members)), False, directives), ended)
+            self._session.start(ops.Fence(tuple(sorted(members)), False, directives), done)
 
         def destructed(result: Any, error: BaseException | None) -> None:
             if isinstance(error, NotFound):
                 # The library has forgotten it with a destruct that failed; the server has not.
                 self._inbox.within(fence)
             else:
-                ended(result, error)
+                done(result, error)
 
         if self._constructed.pop(op.group, None) == members and group.epoch == 1:
             self._put(op, destructed)

@@ -93,12 +93,12 @@ class Topic(Asking):
             ordered = result.replace(members=(*known, *[proc for proc in members if proc not in known]))
             lacking = missing(op, ordered)
             if lacking:
-                collect(self.port, ordered.members, lacking, ordered.context_id, lambda said: finish(ordered, said))
+                collect(self.port, ordered.members, lacking, ordered.context_id, lambda infos: finish(ordered, infos))
             else:
                 done(ordered, None)
 
-        def finish(ordered: Any, said: tuple[Info, ...]) -> None:
-            done(ordered.replace(infos=(*ordered.infos, *said)), None)
+        def finish(ordered: Any, infos: tuple[Info, ...]) -> None:
+            done(ordered.replace(infos=(*ordered.infos, *infos)), None)
 
         formed = text(keys.GROUP_ID, op.group), flag(GROUP_ORDER)
         self.port.submit(QueryInfo((Query((keys.QUERY_GROUP_MEMBERSHIP,), formed),)), complete)

@@ -99,25 +99,25 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 class Bell:
-    """Calls a function in an event loop as often as other threads ring.
+    """Gives turns in an event loop, as many as other threads ring for.
 
     `call_soon_threadsafe` does so too, but reads its pipe twice for each call. The loop and the server share the
     interpreter, and at each system call the loop may wait for the server, or the server for the loop.
 
     Args:
         loop: The loop; the bell is created and closed on its thread.
-        function: The function to call.
+        turns: The calls that wait for their turns.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
         self._loop = loop
-        self._function = function
+        self._turns = turns
         self._lock = threading.Lock()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        loop.add_reader(self._fd, self._rung)
+        loop.add_reader(self._fd, self._give_turns)
 
     def ring(self, _function: object = None) -> None:
-        """Call the function once in the loop; from any thread.
+        """Give one more turn in the loop; from any thread.
 
         Raises:
             RuntimeError: The loop has ended, or the bell was closed.
@@ -127,7 +127,7 @@ class Bell:
                 raise RuntimeError("the loop has ended")
             os.eventfd_write(self._fd, 1)
 
-    def _rung(self) -> None:
+    def _give_turns(self) -> None:
         try:
             times = os.eventfd_read(self._fd)
         except BlockingIOError:
@@ -135,7 +135,7 @@ class Bell:
         while times:
             times -= 1
             try:
-                self._function()
+                self._turns.next()
             except BaseException:
                 # The exception may end the loop's run, but must not drop the remaining calls.
                 if times and self._fd >= 0:
@@ -166,8 +166,8 @@ class Dispatcher:
         self.expand = expand
         self._reply_timeout = reply_timeout
         self._workers = Workers(loop)
-        self.bell = Bell(loop, lambda: self._turns.next())
         self._turns = Turns(self._soon)
+        self.bell = Bell(loop, self._turns)
         self.answering: Callable[[Callable[[], None]], object] | None = None
         """Calls a function that answers on the loop's thread; see `pypmix.engine.base.ServerSession.attach`."""
         self._serving = False

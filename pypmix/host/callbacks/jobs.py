@@ -264,7 +264,7 @@ class Jobs(Home):
         running.renew(ranks)
         if not waiting:
             running.terms = running.terms.replace(tell_end=True)
-        launch = running.launch(ranks, OPEN.replace(shown=(shown, shown)), held=waiting)
+        launch = running.launch(ranks, OPEN.replace(shown=(shown, shown)), keep_strays=waiting)
         launched = Launched(self, manager.loop, launch, apps)
         self._launches = [*self._running_launches(), launched]
         return launched

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator
     from typing import Protocol
 
+    from pypmix.engine.base import Cancellable
     from pypmix.host.exchange.places import Party, Places
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.types import Info, Proc
@@ -49,10 +50,7 @@ if TYPE_CHECKING:
     OnOutcome = Callable[["Outcome"], None]
     OnDecision = Callable[["Decision"], None]
 
-    class Timer(Protocol):
-        """A call that is due later."""
-
-        def cancel(self) -> None: ...
+    Timer = Cancellable
 
     class Session(Protocol):
         """The part of an exchange that collectives use: the present servers, messages, and the clock."""

@@ -54,9 +54,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pypmix.engine.base import Cancellable as Timer
     from pypmix.host.exchange.handshake import Handshake
     from pypmix.host.exchange.rendezvous import Address
-    from pypmix.host.loop import Cancellable as Timer
     from pypmix.host.tls import Tunnel
 
 _LENGTH = struct.Struct("!I")

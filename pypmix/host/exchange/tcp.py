@@ -66,10 +66,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Self
 
+    from pypmix.engine.base import Cancellable as Timer
     from pypmix.engine.base import Guest
     from pypmix.host.exchange.carrier import OnChange, OnMessage
     from pypmix.host.exchange.rendezvous import Address
-    from pypmix.host.loop import Cancellable as Timer
 
 MAX_BACKLOG = 2 * MAX_MESSAGE
 """The most bytes that may wait for a server that does not read."""

@@ -45,14 +45,14 @@ class PmiProcess:
     """The connection of a process.
 
     Args:
-        registered: Returns the registration with a number.
+        registered: The registrations by their numbers.
         reader: What it sends.
         writer: Takes the answers.
     """
 
     def __init__(
         self,
-        registered: Callable[[int], Registration | None],
+        registered: Mapping[int, Registration],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -94,7 +94,7 @@ class PmiProcess:
         """Let the process be the rank that it names."""
         if command.name != "initack":
             raise RemoteProtocolError(f"a PMI process begins with initack, not with {command.name!r:.40}")
-        rank = self._registered(command.number("pmiid"))
+        rank = self._registered.get(command.number("pmiid"))
         if rank is None:
             raise RemoteProtocolError(f"no rank has the PMI id {command.text('pmiid'):.40}")
         self._rank = rank

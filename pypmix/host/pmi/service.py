@@ -161,7 +161,7 @@ class PmiService:
                     writer.write(encode("initack", {"rc": -1, "msg": f"refused: {reason}".replace(" ", "_")}))
                     return
                 await asyncio.sleep(entrance.delay(uid))
-                if not await PmiProcess(self._registered.get, reader, writer).serve():
+                if not await PmiProcess(self._registered, reader, writer).serve():
                     entrance.refused(uid)
             except asyncio.CancelledError:
                 # The service is closed: its thread ends next, and nothing else waits for this task.

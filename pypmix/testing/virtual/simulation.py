@@ -379,7 +379,7 @@ class Simulation:
 
     def _give_up(self, why: str) -> None:
         if not self._cleaning:
-            self._late_text = "\n  ".join([why, *unfinished(self.host, self.host.who)])
+            self._late_text = "\n  ".join([why, *unfinished(self.host)])
             for rank in self._ranks.values():
                 if not rank.reported and not rank.expected:
                     rank.error = rank.error or Waits(rank.stacks())
