@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from pypmix.engine.base import Cancellable
     from pypmix.host.feeding import Feed
-    from pypmix.host.loop import Cancellable
     from pypmix.host.nodes import HostNode
     from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
@@ -327,7 +327,7 @@ class Run:
     def _time_out(self) -> None:
         if not self.is_ending and self.jobs:
             lines = [f"the job did not end within {self._wish.timeout:g} s and was ended"]
-            self.end(TIMED_OUT, "\n  ".join([*lines, *unfinished(self._host, self._host.name_for_person, jobs=self.jobs)]))
+            self.end(TIMED_OUT, "\n  ".join([*lines, *unfinished(self._host, jobs=self.jobs)]))
 
     def _signalled(self, signum: int) -> None:
         """Act on a signal that the command got, as `LocalHost` does."""
@@ -350,7 +350,7 @@ class Run:
 
     def _report(self) -> None:
         if not self._is_closed:
-            self.say(report(self._host, self._host.name_for_person, jobs=self.jobs))
+            self.say(report(self._host, jobs=self.jobs))
 
     def _pass_on(self, signum: int, *, handled: bool = False) -> None:
         for job in list(self.jobs.values()):
