@@ -170,7 +170,7 @@ def test_ctrl_c_ends_what_a_manager_has_not_killed(command: Command) -> None:
     assert not list(command.folder.glob("saved.*"))
 
 
-MEETING = '{"meet": [["127.0.0.1", 9]], "secret": "00", "size": 2, "patience": 60}'
+MEETING = '{"meet": [["127.0.0.1", 9]], "secret": "00112233445566778899aabbccddeeff", "size": 2, "patience": 60}'
 
 
 @pytest.mark.parametrize(
