@@ -1,4 +1,4 @@
-"""Measure the source code of pypmix: sizes, import circles, habits, and the functions on the way of four operations.
+"""Measure the source code of pypmix: sizes, import circles, habits, and the functions on the way of operations.
 
 Usage: python tests/measure.py [--root FOLDER] [--json] [--steps] | --sites HABIT | --words | --page | --accept
 
@@ -58,7 +58,7 @@ def trace_all(root: Path) -> dict[str, journeys.Journey]:
     """Return each journey by its title."""
     found = {f"{name}, python engine": journey for name, journey in journeys.trace(root).items()}
     found |= {f"{name}, native engine": journey for name, journey in journeys.trace(root, "native").items()}
-    return found | {"upcall of a user's host": journeys.trace(root, host=True)["upcall"]}
+    return found | {"upcall of a user's host": journeys.trace(root, scene=journeys.OF_HOST)["upcall"]}
 
 
 def show(found: dict[str, Any], indent: str = "") -> None:

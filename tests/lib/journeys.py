@@ -55,7 +55,7 @@ sys.setprofile(trace)
 
 CLIENT = """
 import json, os, time
-from pypmix import Client
+from pypmix import Client, PartialSuccess
 
 marks = {}
 
@@ -67,16 +67,35 @@ def step(name, act):
     time.sleep(PAUSE)
     return found
 
+def fence_with_lost(procs):
+    try:
+        me.fence(procs, timeout=30)
+    except PartialSuccess:
+        return
+    raise SystemExit("no node was lost")
+
+def lose(turn):
+    if me.rank == NODES - 1 - turn:
+        time.sleep(4 * PAUSE)
+        os.kill(os.getppid(), 9)
+        time.sleep(30)
+    # The procs of the turns before are lost already.
+    step("loss", lambda: fence_with_lost(list(me.job)[:NODES - turn]))
+
 with Client() as me:
     for turn in range(2):
+        if "loss" in WANTED:
+            # Of the second turn, and among three nodes.
+            lose(turn)
+            continue
         me.fence()
         step("put", lambda: me.put(f"key{turn}", turn))
         step("fence", lambda: me.fence())
         if "upcall" in WANTED:
             step("upcall", lambda: me.publish({f"published{turn}": turn}))
-        if "construct" in WANTED:
+        for name in {"construct", "construct of nodes"}.intersection(WANTED):
             group = me.group(f"acme.{turn}", list(me.job))
-            step("construct", group.construct)
+            step(name, group.construct)
             group.destruct()
     if me.rank == 0:
         with open(os.path.join(os.environ["PYPMIX_JOURNEYS"], "marks"), "w") as file:
@@ -102,6 +121,17 @@ asyncio.run(main())
 """
 
 
+OF_HOST, OF_NODES, OF_LOSS = "host", "nodes", "loss"
+SCENES = {
+    "": (2, ("put", "fence", "construct")),
+    OF_HOST: (1, ("upcall",)),
+    OF_NODES: (3, ("construct of nodes",)),
+    OF_LOSS: (5, ("loss",)),
+}
+"""The ranks and the journeys of each scene: `pypmix run` on this machine, a user's host, three nodes, and five nodes of
+which two are lost."""
+
+
 class Step(NamedTuple):
     """A function that ran: its file below `pypmix/` and its qualified name."""
 
@@ -121,19 +151,20 @@ class Journey(NamedTuple):
         return {step.path for step in (*self.client, *self.server)}
 
 
-def trace(root: Path, engine: str = "python", host: bool = False) -> dict[str, Journey]:
+def trace(root: Path, engine: str = "python", scene: str = "") -> dict[str, Journey]:
     """Run a job of real processes and return the journeys of its operations.
 
     Args:
         root: The folder that holds the `pypmix` to trace.
         engine: The engine of the clients.
-        host: Whether a host of a user's own serves, for the journey of an upcall, in place of `pypmix run`.
+        scene: One of `SCENES`.
     """
-    wanted = ("upcall",) if host else ("put", "fence", "construct")
+    ranks, wanted = SCENES[scene]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "sitecustomize.py").write_text(TRACER)
-        (folder / "client.py").write_text(CLIENT.replace("PAUSE", str(PAUSE)).replace("WANTED", repr(wanted)))
+        values = {"PAUSE": str(PAUSE), "WANTED": repr(wanted), "NODES": str(ranks)}
+        (folder / "client.py").write_text(re.sub("|".join(values), lambda found: values[found[0]], CLIENT))
         (folder / "host.py").write_text(HOST)
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMIX_", "PYPMIX_"))}
         environment |= {
@@ -144,13 +175,16 @@ def trace(root: Path, engine: str = "python", host: bool = False) -> dict[str, J
         }
         client = str(folder / "client.py")
         command = [sys.executable, str(folder / "host.py"), client]
-        if not host:
-            command = [sys.executable, "-m", "pypmix", "run", "-n", "2", sys.executable, client]
-        _run(command, environment, name)
+        if scene != OF_HOST:
+            hosts = ",".join([f"n{number}" for number in range(1, ranks + 1)])
+            nodes = ("--host", hosts, "--launch-agent", "sh -c {command}", "--map-by", "node", "--keep-going")
+            words = ("-n", str(ranks), *(nodes if scene else ()), sys.executable, client)
+            command = [sys.executable, "-m", "pypmix", "run", *words]
+        _run(command, environment, name, 128 + signal.SIGKILL if scene == OF_LOSS else 0)
         return _read(folder, wanted)
 
 
-def _run(command: list[str], environment: dict[str, str], folder: str) -> None:
+def _run(command: list[str], environment: dict[str, str], folder: str, code: int) -> None:
     process = subprocess.Popen(
         command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
@@ -159,7 +193,7 @@ def _run(command: list[str], environment: dict[str, str], folder: str) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, _ = process.communicate()
-    if process.returncode or not os.path.exists(os.path.join(folder, "marks")):
+    if process.returncode != code or not os.path.exists(os.path.join(folder, "marks")):
         raise RuntimeError(f"the traced job failed ({process.returncode}): {out.decode(errors='replace')}")
 
 
@@ -194,21 +228,36 @@ def _steps(calls: list[Any], begin: int, end: int) -> tuple[Step, ...]:
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-it-works" / "architecture.md"
 ALSO = "Also on the way:"
-SECTIONS = {"A put": "put", "A fence": "fence", "A group construct": "construct", "An upcall": "upcall"}
+SECTIONS = {
+    "A put": "put",
+    "A fence": "fence",
+    "A group construct": "construct",
+    "A group construct over three nodes": "construct of nodes",
+    "An upcall": "upcall",
+    "The loss of a node": "loss",
+}
 _FILE = re.compile(r"`([\w/]+\.py)`")
+_FUNCTION = re.compile(r"`([\w/]+\.py)`: `(\w[\w.]*)`")
 
 
 class Section(NamedTuple):
-    """The part of the page about a journey: the files that its steps name, and those that it names beside them."""
+    """The part of the page about a journey: the files that its steps name, the files beside them, and functions."""
 
     text: str
     steps: set[str]
     also: set[str]
+    is_whole: bool
+    """Whether it names all files: it has a line of those beside the steps."""
+    functions: tuple[tuple[Step, ...], ...]
+    """The functions that each step names, after their file and a colon."""
 
 
 def trace_page(root: Path) -> dict[str, Journey]:
     """Return the journeys that the page tells of."""
-    return trace(root) | trace(root, host=True)
+    found: dict[str, Journey] = {}
+    for scene in SCENES:
+        found |= trace(root, scene=scene)
+    return found
 
 
 def sections(page: str) -> dict[str, Section]:
@@ -218,16 +267,23 @@ def sections(page: str) -> dict[str, Section]:
         title = text.partition("\n")[0]
         if title in SECTIONS:
             steps, _, also = text.partition(ALSO)
-            numbered = "".join(re.findall(r"^\d+\. .*(?:\n   .*)*", steps, re.MULTILINE))
-            found[SECTIONS[title]] = Section(text, set(_FILE.findall(numbered)), set(_FILE.findall(also)))
+            numbered = [" ".join(each.split()) for each in re.findall(r"^\d+\. .*(?:\n   .*)*", steps, re.MULTILINE)]
+            functions = [tuple(Step(*each) for each in _FUNCTION.findall(step)) for step in numbered]
+            named = {path for step in numbered for path in _FILE.findall(step)}
+            found[SECTIONS[title]] = Section(text, named, set(_FILE.findall(also)), ALSO in text, tuple(functions))
     return found
 
 
 def rewritten(page: str, traced: dict[str, Journey]) -> str:
     """Return the page with the files that its steps do not name in the last line of each section."""
     for name, section in sections(page).items():
+        if not section.is_whole:
+            continue
         rest = sorted(traced[name].files - section.steps)
         line = textwrap.fill(f"{ALSO} {', '.join([f'`{path}`' for path in rest])}.", 120, break_on_hyphens=False)
         body = section.text.partition(ALSO)[0].rstrip()
-        page = page.replace(section.text, f"{body}\n\n{line}\n" if rest else f"{body}\n")
+        after = section.text.partition(ALSO)[2].partition("\n\n")[1:]
+        page = page.replace(
+            section.text, f"{body}\n\n{line if rest else ALSO + ' nothing.'}" + ("".join(after) or "\n")
+        )
     return page
