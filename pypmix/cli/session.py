@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import sys
-import time
 from functools import partial
 
 from pypmix.cli.parser import USAGE, UsageError, did_you_mean
@@ -209,7 +208,7 @@ def _list(words: Sequence[str]) -> int:
             ",".join([node["name"] for node in each["nodes"]]) or "-",
             str(len(each["jobs"])),
             str(each["waiting"]),
-            age_text(time.time() - each["since"]),
+            age_text(each["seconds"]),
         )
         for each in found
     ]

@@ -40,3 +40,13 @@ def offer_stacks() -> None:
         # A system, or a sandbox, without such files.
         return
     _file[:] = [file]
+
+
+def withdraw_stacks() -> None:
+    """Undo `offer_stacks` in the process that offered: children that it forks then inherit nothing of it."""
+    if _file and _offered[0] == os.getpid():
+        import faulthandler
+
+        faulthandler.unregister(SIGNUM)
+        os.close(_file.pop())
+        _offered[0] = 0

@@ -100,7 +100,7 @@ class Run:
         self.outcome: Outcome | None = None
         self.is_ending = False
         self.is_waiting = False
-        self.since = time.time()
+        self.since = time.monotonic()
         host.loop.watch(link.fileno(), READ, self._read)
 
     # The connection
@@ -482,7 +482,7 @@ class SessionHost(LocalHost):
         self._connected: dict[Run, None] = {}
         self._queue: deque[Run] = deque()
         self._stoppers: list[Run] = []
-        self._since = time.time()
+        self._since = time.monotonic()
         super().__init__((), **settings)
         self._last = FIRST
 
@@ -704,11 +704,13 @@ class SessionHost(LocalHost):
 
     def describe(self) -> dict[str, Any]:
         """Return the session's nodes and jobs."""
+        now = time.monotonic()
         roots = [job for job in self.jobs.values() if job.job.parent is None]
+        starts = {nspace: run.since for nspace, run in self.runs.items()}
         return {
             "name": self._entrance.name,
             "pid": os.getpid(),
-            "since": self._since,
+            "seconds": round(now - self._since, 1),
             "nodes": [
                 {"name": node.hostname, "slots": node.slots, "running": node.running}
                 for node in self.site.nodes
@@ -719,7 +721,7 @@ class SessionHost(LocalHost):
                     "nspace": job.nspace,
                     "ranks": job.job.size,
                     "command": " : ".join([" ".join(app.argv) for app in job.job.apps]),
-                    "since": self.runs[job.nspace].since if job.nspace in self.runs else self._since,
+                    "seconds": round(now - starts.get(job.nspace, self._since), 1),
                 }
                 for job in roots
             ],

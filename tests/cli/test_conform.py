@@ -95,7 +95,7 @@ def test_a_server_that_answers_wrongly(command: Command) -> None:
     found = said(results(command, BROKEN_HOST, "publish", "lookup: waits", "namespaces by query", "construct"))
     assert found["start"] == found["construct"] == ("kept", "")
     result, why = found["publish"]
-    assert result == "broken" and why.startswith("rank 0 (and ranks 1, 2 like it) failed with NotFound: lookup")
+    assert result == "broken" and why.startswith("rank 0 (and ranks 1 to 2 like it) failed with NotFound: lookup")
     assert found["lookup: waits"] == ("cannot be tested", "it needs 'publish', which is broken")
     result, why = found["namespaces by query"]
     assert result == "broken" and why.startswith("rank 0 has seen [False, ") and "not [True, [3, 3], 3" in why

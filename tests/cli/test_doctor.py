@@ -176,7 +176,7 @@ def test_limits_that_cannot_be_read_are_told_with_the_rest(command: Command) -> 
     assert ended.code == 2
     assert "PYPMIX_LIMITS: 'commited' is not a limit" in ended.err.decode()
     assert "verdict " in ended.out.decode()
-    assert ended.lines[-1].startswith("to do") and "no limit 'commited'" in ended.lines[-1]
+    assert ended.lines[-1].startswith("to do") and "'commited' is not a limit" in ended.lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_top_tells_who_is_waited_for(command: Command) -> None:
     ]
     line = next(line for line in lines if line.startswith("fence"))
     before, _, seconds = line.removesuffix(" s)").rpartition(", ")
-    assert before == f"fence 3 of 4 procs — waiting for {nspace}:3 (pid {job.pids[3]}"
+    assert before == f"fence 3 of 4 procs — waiting for rank 3 (pid {job.pids[3]}"
     assert float(seconds) > pending["seconds"]
     job.end()
     assert command("top", "--once").code == 1
@@ -172,7 +172,7 @@ def test_sigusr1_prints_what_is_pending_and_harms_nobody(command: Command) -> No
     first, second, third = said(job.process, 3)
     assert job.end().err == b""
     assert first == "pypmix run: 4 of 4 ranks run"
-    assert second.startswith("  fence 4 procs of ")
+    assert second.startswith("  fence 4 ranks: 3 of 4 arrived, ")
     assert second.endswith(f"missing: rank 3 (pid {job.pids[3]})")
     names = ", ".join([f"rank {rank} (pid {pid})" for rank, pid in enumerate(job.pids)])
     assert third == f"  initialized and not finalized: {names}"

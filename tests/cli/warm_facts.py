@@ -7,6 +7,8 @@ import sys
 
 import __main__
 
+OURS = ("PMIX_", "PMI_", "PYPMIX_")
+
 files = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
 facts = {
     "parent": os.getppid(),
@@ -27,8 +29,8 @@ facts = {
         (each.name, each.mode, each.encoding, each.errors, each.line_buffering, each.write_through, each.isatty())
         for each in (sys.stdin, sys.stdout, sys.stderr)
     ],
-    "environment": {name: text for name, text in os.environ.items() if not name.startswith(("PMIX_", "PYPMIX_"))},
-    "variables": sorted(name for name in os.environ if name.startswith(("PMIX_", "PYPMIX_"))),
+    "environment": {name: text for name, text in os.environ.items() if not name.startswith(OURS)},
+    "variables": sorted(name for name in os.environ if name.startswith(OURS)),
     "threads": len(os.listdir("/proc/self/task")),
 }
 print(json.dumps(facts))

@@ -153,7 +153,9 @@ def test_what_kubernetes_tells(secret: str) -> None:
 def test_a_job_of_another_launcher(command: Command) -> None:
     """Its ranks, one on each of its nodes, run a job of their own on these; here the nodes are simulated ones."""
     inner = [sys.executable, "-m", "pypmix", "run", "--roster", "pmix", "--map-by", "node", "-n", "4"]
-    done = command("run", "--nodes", 2, "-n", 2, *inner, sys.executable, "-c", TOTAL)
+    # A bound rank has one core, and thus one slot, for its job.
+    outer = ["--nodes", 2, "-n", 2, "--bind-to", "none"]
+    done = command("run", *outer, *inner, sys.executable, "-c", TOTAL)
     assert done.code == 0, done.err
     assert sorted(done.lines) == ["0 4 node0 6", "1 4 node1 6", "2 4 node0 6", "3 4 node1 6"]
     done = command("run", "-n", 2, *inner, "true")

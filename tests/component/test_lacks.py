@@ -166,7 +166,7 @@ def named(row: Lack) -> str:
 def found(name: str) -> list[Path]:
     """Return the modules of a test that is named as in `Lack.probe` and `Lack.proof`, if it exists."""
     module, _, test = name.partition(".")
-    modules = machine.TESTS.glob(f"{module}.py" if "/" in module else f"*/{module}.py")
+    modules = machine.TESTS.glob(f"{module}.py" if "/" in module else f"**/{module}.py")
     return [path for path in modules if not test or re.search(rf"^def {test}\(", path.read_text(), re.MULTILINE)]
 
 
@@ -192,7 +192,7 @@ def test_each_row_is_shown_on_each_server(row: Lack) -> None:
     """Its probe runs on each server that it is about, unless a row before it is about all of its pairings."""
     (path,) = found(row.probe)
     name, _, test_name = row.probe.partition(".")
-    module = importlib.import_module(f"{path.parent.name}.{name}")
+    module = importlib.import_module(".".join(path.relative_to(machine.TESTS).with_suffix("").parts))
     test = getattr(module, test_name)
     shared = getattr(module, "pytestmark", [])
     marks = [*(shared if isinstance(shared, list) else [shared]), *getattr(test, "pytestmark", [])]

@@ -79,8 +79,8 @@ def test_jobs_are_spawned_as_they_are_mapped_and_ranked(session: Start) -> None:
         "MAPBY=ppr:4:node:nooversubscribe HOST=n1,n2 ERR_JOB_INSUFFICIENT_RESOURCES n1 has 3 of its 3 slots free",
         "HOST=n1:2 NO_OVERSUBSCRIBE=True ERR_JOB_INSUFFICIENT_RESOURCES 4 ranks do not fit on 1 node with 2 slots",
         "MAPBY=slot PPR=1:node ERR_JOB_FAILED_TO_MAP the procs of a job are mapped in one way, not by slot and ppr:1",
-        "MAPBY=elsewhere ERR_JOB_FAILED_TO_MAP ranks are mapped by slot, node or ppr:N:node, not by 'elsewhere'",
-        "RANKBY=elsewhere ERR_JOB_FAILED_TO_MAP procs are ranked by slot or node, not by 'elsewhere'",
+        "MAPBY=elsewhere ERR_JOB_FAILED_TO_MAP ranks are mapped by slot, node, hwthread, core, ",
+        "RANKBY=elsewhere ERR_JOB_FAILED_TO_MAP procs are ranked by slot, node, fill, span, not by 'elsewhere'",
     ]
     assert len(refused) == len(expected), run.told()
     for line, words in zip(refused, expected, strict=True):

@@ -14,7 +14,8 @@ from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import HostNode
 from pypmix.host.placing import Node as RosterNode
-from pypmix.host.placing import placed
+from pypmix.host.placing import placed, rooms_of
+from pypmix.host.rank import Rank
 from pypmix.standard import attrs
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import JobControl, Notification, Spawn
@@ -151,17 +152,20 @@ def test_the_address_to_listen_on() -> None:
 
 def test_ranks_take_slots_and_then_even_shares() -> None:
     nodes = [(HostNode(number, f"n{number}", "", slots), slots) for number, slots in ((0, 2), (2, 3))]
-    nodes[1][0].running = 1
+    ranks = [Rank(Proc("other", 0), "other", nodes[1][0])]
 
     def shares(size: int, **limits: int) -> dict[int, int]:
-        return {node.number: len(ranks) for node, ranks in placed([size], nodes, limits, Mapping(crowded=True))}
+        return {
+            node.number: len(ranks)
+            for node, ranks in placed([size], nodes, rooms_of(nodes, limits, ranks), Mapping(crowded=True))
+        }
 
     assert shares(1) == {0: 1}
     assert shares(4) == {0: 2, 2: 2}
     assert shares(7) == {0: 4, 2: 3}
     assert shares(2, n0=1) == {0: 1, 2: 1}
     with pytest.raises(OverflowError, match="no node has a slot"):
-        placed([1], [], {}, Mapping())
+        placed([1], [], [], Mapping())
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a/b", "!x", "x" * 300])

@@ -114,6 +114,7 @@ USERS = "tests/cli/test_other_users.py::"
 ENGINE = "pypmix/engine/python/"
 NATIVE = "pypmix/engine/native/"
 CROSSING = "pypmix/host/exchange/crossing.py"
+LOCAL_SERVER = "pypmix/host/exchange/localserver.py"
 
 BREAKAGES = (
     Breakage(
@@ -244,8 +245,8 @@ BREAKAGES = (
         "a server admits everybody",
         "a python server does not look whose process a connection is of",
         (
-            Edit(ENGINE + "serverside/admission.py", "Admission.welcome", "return True"),
-            Edit(ENGINE + "serverside/admission.py", "Admission.check", "return"),
+            Edit("pypmix/engine/admission.py", "Admission.welcome", "return True"),
+            Edit("pypmix/engine/admission.py", "Admission.check", "return"),
         ),
         (
             USERS + "test_nobody_else_gets_in[root]",
@@ -371,7 +372,7 @@ BREAKAGES = (
     Breakage(
         "data stays on its node",
         "a get of what a proc of another node has put finds nothing",
-        (Edit(CROSSING, "Crossing._modex", "upcall.fail(PMIxError('nothing here', status=-46))"),),
+        (Edit(LOCAL_SERVER, "DirectModexes.request", "upcall.fail(PMIxError('nothing here', status=-46))"),),
         (*suite("nodes.test_a_get_waits_for_the_other_node", NODES_SYNC),),
     ),
     Breakage(

@@ -20,6 +20,7 @@ import os
 import sys
 from importlib.machinery import SourceFileLoader
 
+from pypmix.engine.stacks import withdraw_stacks
 from pypmix.extras.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.extras.forking.leaving import Shutdown
 from pypmix.extras.forking.safety import REFUSED, explain_unsafe, open_files
@@ -142,6 +143,7 @@ def rehearse(act: Callable[[Any], T]) -> T:
         with rehearsal.Rehearsal() as server:
             return act(server)
     finally:
+        withdraw_stacks()
         _change_environment(*_compare_environment(env))
 
 

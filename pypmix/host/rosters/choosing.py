@@ -38,10 +38,8 @@ def is_marked(env: Mapping[str, str]) -> bool:
 
 def list_candidates(env: Mapping[str, str]) -> list[str]:
     """Return the rosters that may find their nodes without being named, in the order in which they are tried."""
-    marks = {**MARKS, **read_register()["roster-marks"]}
-    names = [name for name in HOMES if name != "slurm"]
-    names += [name for name in marks if name not in HOMES]
-    return [name for name in [*names, "slurm"] if name not in marks or marks[name] in env]
+    registered = [name for name, mark in read_register()["roster-marks"].items() if mark in env]
+    return [*(name for name in HOMES if name != "slurm"), *registered, "slurm"]
 
 
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
