@@ -73,7 +73,7 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),
-    ("py:(class|obj)", r"(TraceFile|Fault|Variables)"),
+    ("py:(class|obj)", r"(Trace|TraceFile|Hop|Fault|Variables)"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|base)).*"),
     ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),

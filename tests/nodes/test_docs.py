@@ -65,6 +65,8 @@ def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
         _script(programs / "prterun", f'#!/bin/sh\n{crowded} exec {prterun} {given} "$@"\n')
     for path in (EXAMPLES / "hello.py", EXAMPLES / "clusters" / "meet.py", EXAMPLES / "mpi" / "pool.py"):
         shutil.copy(path, folder)
+    # A page calls the reader's own program so.
+    shutil.copy(EXAMPLES / "hello.py", folder / "train.py")
     (folder / "endpoints.py").write_text(blocks.first_program())
     (folder / "hosts").write_text(HOSTS)
     (folder / "input.dat").write_text("1 2 3")
