@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments and arguments[0] == "session":
         from pypmix.cli.session import session
 
-        os._exit(session(arguments[1:]))
+        sys.exit(session(arguments[1:]))
     if arguments == ["node"]:
         gc.disable()
         from pypmix.host.daemon import main as serve

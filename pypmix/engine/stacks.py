@@ -22,6 +22,11 @@ _file: list[int] = []
 """Its file, which stays open until it ends."""
 
 
+def has_offered_stacks() -> bool:
+    """Return True if this process offers its stacks."""
+    return bool(_file) and _offered[0] == os.getpid()
+
+
 def offer_stacks() -> None:
     """Let other processes of this user read the Python stacks of this process."""
     pid = os.getpid()
@@ -44,7 +49,7 @@ def offer_stacks() -> None:
 
 def withdraw_stacks() -> None:
     """Undo `offer_stacks` in the process that offered: children that it forks then inherit nothing of it."""
-    if _file and _offered[0] == os.getpid():
+    if has_offered_stacks():
         import faulthandler
 
         faulthandler.unregister(SIGNUM)

@@ -20,7 +20,7 @@ import os
 import sys
 from importlib.machinery import SourceFileLoader
 
-from pypmix.engine.stacks import withdraw_stacks
+from pypmix.engine.stacks import has_offered_stacks, withdraw_stacks
 from pypmix.extras.forking.frames import AGAIN, CALL, COLLECT, Start, receive, send
 from pypmix.extras.forking.leaving import Shutdown
 from pypmix.extras.forking.safety import REFUSED, explain_unsafe, open_files
@@ -136,14 +136,15 @@ def rehearse(act: Callable[[Any], T]) -> T:
     Returns:
         The result of the function.
     """
-    env = dict(os.environ)
+    env, offered = dict(os.environ), has_offered_stacks()
     rehearsal: Any = load("pypmix.engine.python.rehearsal")
     try:
         os.environ.update(rehearsal.ENVIRONMENT)
         with rehearsal.Rehearsal() as server:
             return act(server)
     finally:
-        withdraw_stacks()
+        if not offered:
+            withdraw_stacks()
         _change_environment(*_compare_environment(env))
 
 
