@@ -862,6 +862,14 @@ LACKS = (
     ),
     Lack(
         "an end after a connect that timed out",
+        "prterun-5.0.*",
+        "*",
+        "it takes an operation off its list twice when procs end one after the other, and crashes in its finalize",
+        proof="how-it-works/libpmix.md#A connect that was given up",
+        harm=True,
+    ),
+    Lack(
+        "an end after a connect that timed out",
         "mpirun-4.1.*",
         "*",
         "it lets go of an operation twice when procs end at once that others were waiting in it for, and hangs then",
