@@ -548,6 +548,26 @@ assert len(errors) == 5 and all(isinstance(error, LostConnection) for error in e
     )
 
 
+def test_operations_that_a_server_which_ends_answers_fail_with_the_loss(serve) -> None:
+    """The answer comes before the connection closes; it does not say that a participant is missing."""
+    serve(
+        """
+register(1, 1)
+process = launched(0)
+lost = {what: lambda upcall, said: answer(upcall, ERR_LOST_CONNECTION) for what in ("PUBLISH", "LOOKUP", "JOB_CONTROL")}
+serve(lost, 1)
+ended(process)
+"""
+        + END,
+        """
+for op in (Publish((Info("acme.a", Value(INT, 1)),)), Lookup(("acme.a",)), JobControl()):
+    error = caught(LostConnection, lambda: me.run(op))
+    assert error.operation == op.name, error
+me.run(Finalize())
+""",
+    )
+
+
 def test_thousands_of_upcalls_leave_no_memory_behind(serve) -> None:
     serve(
         """

@@ -67,6 +67,7 @@ class Row(Record):
         about: Returns the subject of the operation, for its errors.
         partial: True if a partial success with a result is a success.
         alone: True if the library may answer the operation for a singleton, which has no server.
+        collective: True if the operation ends when all of its participants called it, or are lost.
     """
 
     what: int
@@ -76,6 +77,7 @@ class Row(Record):
     about: Callable[[Any], str] = str
     partial: bool = False
     alone: bool = False
+    collective: bool = False
 
 
 class Asking:
@@ -206,7 +208,8 @@ class Asking:
         if session.singleton and status == statuses.ERR_UNREACH:
             return session.alone(op.name, _procs(op))
         detail = row.failures.get(status, "")
-        return session.failed(op.name, status, detail.format(row.about(op)) if detail else "", _procs(op))
+        detail = detail.format(row.about(op)) if detail else ""
+        return session.failed(op.name, status, detail, _procs(op), collective=row.collective)
 
 
 def _itself(_op: object, call: Any) -> Any:

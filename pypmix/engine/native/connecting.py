@@ -55,8 +55,8 @@ class Topic(Asking):
     """These operations of one session."""
 
     rows: Mapping[type, Row] = {
-        Connect: Row(lib.PYPMIX_CONNECT, items(codes.PROC, "procs"), failures=_FAILURES),
-        Disconnect: Row(lib.PYPMIX_DISCONNECT, items(codes.PROC, "procs"), failures=_FAILURES),
+        Connect: Row(lib.PYPMIX_CONNECT, items(codes.PROC, "procs"), failures=_FAILURES, collective=True),
+        Disconnect: Row(lib.PYPMIX_DISCONNECT, items(codes.PROC, "procs"), failures=_FAILURES, collective=True),
     }
 
     def __init__(self, session: Connection) -> None:

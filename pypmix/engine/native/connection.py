@@ -329,9 +329,20 @@ class Connection:
     # Errors, and the end
 
     def failed(
-        self, operation: str, status: int, detail: str = "", procs: Sequence[Proc] = (), hint: str = ""
+        self,
+        operation: str,
+        status: int,
+        detail: str = "",
+        procs: Sequence[Proc] = (),
+        hint: str = "",
+        *,
+        collective: bool = False,
     ) -> PMIxError:
-        """Return the error of an operation; end the session if the failure shows the loss of the server."""
+        """Return the error of an operation; end the session if the failure shows the loss of the server.
+
+        A server that ends answers what is open with `ERR_LOST_CONNECTION` before it closes its connections. From a
+        collective, the same status means that another participant is lost.
+        """
         server_lost = self._server_lost
         if status in MAYBE_LOST and self.open and self.server_is_lost():
             server_lost = True
@@ -339,7 +350,7 @@ class Connection:
         if server_lost:
             return self.loss(operation, procs or (self.proc,))
         # Servers before 6.0 report the end of a participant by another status.
-        answered = self.open and self.server_release >= (6,)
+        answered = collective and self.open and self.server_release >= (6,)
         kind = answered_error_for(status) if answered else error_for(status)
         if status == statuses.ERR_LOST_CONNECTION and not self.open:
             detail = "the client was closed while this was under way"

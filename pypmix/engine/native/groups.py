@@ -54,8 +54,8 @@ class Topic(Asking):
     """The group operations of one session."""
 
     rows: Mapping[type, Row] = {
-        GroupConstruct: Row(lib.PYPMIX_GROUP_CONSTRUCT, _construct, _constructed, FAILURES, _name),
-        GroupDestruct: Row(lib.PYPMIX_GROUP_DESTRUCT, _destruct, failures=FAILURES, about=_name),
+        GroupConstruct: Row(lib.PYPMIX_GROUP_CONSTRUCT, _construct, _constructed, FAILURES, _name, collective=True),
+        GroupDestruct: Row(lib.PYPMIX_GROUP_DESTRUCT, _destruct, failures=FAILURES, about=_name, collective=True),
     }
 
     def __init__(self, session: Connection) -> None:

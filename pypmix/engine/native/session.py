@@ -717,7 +717,8 @@ class NativeSession(Connection):
 
     def _fence_error(self, op: ops.Fence, status: int) -> PMIxError:
         procs = op.procs or (Proc.unchecked(self.proc[0], RANK_WILDCARD),)
-        return self.failed("fence", status, _FENCE_FAILURES.get(status, ""), procs, _HINTS.get(status, ""))
+        detail, hint = _FENCE_FAILURES.get(status, ""), _HINTS.get(status, "")
+        return self.failed("fence", status, detail, procs, hint, collective=True)
 
 
 def _participants(infos: tuple[Info, ...]) -> frozenset[Proc]:
