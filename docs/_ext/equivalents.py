@@ -27,6 +27,10 @@ def shown(text: str) -> str:
     return text.replace("{0}", "N").replace("|", "\\|")
 
 
+def shown_words(words: tuple[str, ...]) -> str:
+    return f"`{' '.join(words)}`" if words else "no change"
+
+
 def rows() -> str:
     """Return the rows of the table."""
     lines = []
@@ -35,9 +39,13 @@ def rows() -> str:
             ours = shown(each.advice)
         elif each.ours:
             values = ("A", "B") if each.values == 2 else ("A",)
-            ours = f"understood: `{' '.join(each.ours).format(*values)}`"
+            ours = (
+                f"understood: `{' '.join(each.ours).format(*values)}`{' for all applications' if each.common else ''}"
+            )
         else:
             ours = "understood; it changes nothing"
+        if understood := [f"`{value}`: {shown_words(words)}" for value, words in each.choices]:
+            ours = f"understood with {', '.join(understood)}; otherwise {ours.removeprefix('understood; ')}"
         lines.append(f"| {', '.join(map(dashed, each.names))} | {each.launchers} | {ours} |\n")
     return "".join(lines)
 

@@ -92,11 +92,12 @@ def _parsed(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
     """Return the error of a command line that does not begin with a command."""
-    from pypmix.cli.options import OPTIONS
+    from pypmix.cli.equivalents import is_known
+    from pypmix.cli.options import find_option
 
     word, known = words[0], ["run", "session", *commands]
     name = word.partition("=")[0]
-    if any(name == each or (name.startswith(each) and len(each) == 2) for option in OPTIONS for each in option.names):
+    if name.startswith("-") and (find_option(name) or find_option(name[:2]) or is_known(word)):
         return UsageError(f"{name} is an option of `pypmix run`: did you mean `pypmix run {' '.join(words):.200}`?")
     if word.startswith("-"):
         return unknown_option(word, ROOT_OPTIONS)

@@ -39,6 +39,9 @@ DISPLAYS = ("map", "bind")
 
 REPEATED = ("env", "preload")
 
+ONCE = ("mapping", "rank_by", "binding")
+"""The options of which a command line may not give two values."""
+
 STAND_INS = {"--": "\0", "--warm": "--warm=\0"}
 """The stand-ins of words while argparse reads.
 
@@ -192,6 +195,21 @@ def _display(name: str, text: str) -> tuple[str, ...]:
     return found
 
 
+def _reader_of_one_value(read: Callable[[str, str], object]) -> Callable[[str, str], object]:
+    """Return a reader that refuses a value which differs from its first one."""
+    first: list[tuple[str, object]] = []
+
+    def read_again(name: str, text: str) -> object:
+        first.append((text, read(name, text)))
+        if first[-1][1] != first[0][1]:
+            raise UsageError(
+                f"{name} has two values, {first[0][0]!r:.80} and {text!r:.80}, perhaps by another option: keep one"
+            )
+        return first[0][1]
+
+    return read_again
+
+
 class Option(Record):
     """An option of `pypmix run`.
 
@@ -215,7 +233,7 @@ class Option(Record):
 OPTIONS = (
     Option(
         "np",
-        ("-n", "--np", "-np"),
+        ("-n", "--n", "--np", "-np"),
         "N",
         "Number of ranks of the application. If not given, an application that is alone has one for each slot of a "
         "cluster's nodes, or as many on each as --map-by ppr says; otherwise 1.",
@@ -229,7 +247,7 @@ OPTIONS = (
         "Set an environment variable for the ranks of the application, or pass on one of an outer job. Repeatable.",
         per_app=True,
     ),
-    Option("wdir", ("--wdir", "-wdir"), "DIR", "Working directory of the application's ranks.", per_app=True),
+    Option("wdir", ("--wdir",), "DIR", "Working directory of the application's ranks.", per_app=True),
     Option(
         "pset",
         ("--pset",),
@@ -347,14 +365,15 @@ OPTIONS = (
     ),
     Option(
         "hosts",
-        ("--host", "-H", "-host"),
+        ("--host", "-H"),
         "NAME[:SLOTS],...",
-        "Run the job on these nodes, each with so many slots, 1 if not given: daemons are started there by ssh.",
+        "Run the job on these nodes, each with so many slots, 1 if not given: daemons are started there by ssh. "
+        "'n[1-3]:2' means three nodes.",
         _hosts,
     ),
     Option(
         "hostfile",
-        ("--hostfile", "-hostfile", "--machinefile"),
+        ("--hostfile",),
         "FILE",
         "Run the job on the nodes of this file, which has the format of Open MPI's and PRRTE's hostfiles.",
         _hostfile,
@@ -382,7 +401,7 @@ OPTIONS = (
     ),
     Option(
         "mapping",
-        ("--map-by", "-map-by"),
+        ("--map-by",),
         "OBJECT[:WORD]...",
         "Place ranks on one node after the other (slot), in turn on each (node), or on the hwthreads, cores, caches "
         "(l1cache to l3cache), NUMA nodes or packages of each; 'ppr:N:OBJECT' places N on each. 'device=gpu' gives "
@@ -392,7 +411,7 @@ OPTIONS = (
     ),
     Option(
         "rank_by",
-        ("--rank-by", "-rank-by"),
+        ("--rank-by",),
         "|".join(RANKINGS),
         "Give consecutive ranks to the same node, to different nodes, to the same object, or to different objects; as "
         "they are mapped if not given.",
@@ -400,7 +419,7 @@ OPTIONS = (
     ),
     Option(
         "binding",
-        ("--bind-to", "-bind-to"),
+        ("--bind-to",),
         "OBJECT[:overload-allowed]",
         "Bind each rank to the CPUs of a hwthread, core, cache, NUMA node or package, or to none. If not given, to the "
         "object that it is mapped to, unless ranks outnumber the cores. With 'overload-allowed' several ranks may have "
@@ -423,14 +442,14 @@ OPTIONS = (
     ),
     Option(
         "rankfile",
-        ("--rankfile", "-rf", "--rf", "-rankfile"),
+        ("--rankfile", "--rf"),
         "FILE",
         "Place ranks as the lines of this file say, which has the format of Open MPI's: 'rank 0=n1 slot=0:0-3'.",
         _rankfile,
     ),
     Option(
         "report",
-        ("--report-bindings", "-report-bindings"),
+        ("--report-bindings",),
         "",
         "Print the CPUs that each rank is bound to, as --display bind.",
     ),
@@ -653,7 +672,8 @@ def _parser(words: Sequence[str] = HELPS) -> Parser:
         if option.field in REPEATED:
             terms |= {"metavar": option.metavar, "action": "append"}
         elif option.metavar:
-            terms |= {"metavar": option.metavar, "action": Read, "read": option.read}
+            read = _reader_of_one_value(option.read) if option.field in ONCE else option.read
+            terms |= {"metavar": option.metavar, "action": Read, "read": read}
         else:
             terms["action"] = "store_true"
         groups[option.per_app].add_argument(*option.names, **terms)
@@ -675,7 +695,7 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     job: dict[str, Any] = {}
     counted = True
     remarks: list[str] = []
-    segments = [_translated(segment) for segment in _segments(words)]
+    segments = _translated_segments(words)
     parser = _parser([word for segment in segments for word in segment])
     for segment in segments:
         given, program = _options(parser, segment)
@@ -786,7 +806,7 @@ def parse_session(words: Sequence[str], env: Variables[str, str]) -> Request:
     Raises:
         UsageError: They cannot be carried out.
     """
-    translated = _translated(list(words))
+    translated = _translated(list(words), [])
     given, program = _options(_parser(translated), translated)
     if program:
         raise UsageError(f"a session has one name, and its jobs have the programs: {program[0]:.80}")
@@ -892,23 +912,49 @@ def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str
     return given, [WORDS.get(word, word) for word in program]
 
 
-def _translated(words: list[str]) -> list[str]:
-    """Return the words of an application, with options of other launchers replaced by options of `pypmix run`."""
+def _translated_segments(words: Sequence[str]) -> list[list[str]]:
+    """Return the words of each application, with options of other launchers replaced by options of `pypmix run`."""
+    common: list[str] = []
+    segments = [_translated(segment, common) for segment in _segments(words)]
+    return [[*common, *segment] for segment in segments]
+
+
+def _translated(words: list[str], common: list[str]) -> list[str]:
+    """Return the words of an application, with options of other launchers replaced by options of `pypmix run`.
+
+    Args:
+        words: The words.
+        common: Gets the words of options that apply to all applications.
+    """
     place = 0
     while place < len(words) and words[place].startswith("-") and words[place] not in ("-", "--"):
-        word, equals, _ = words[place].partition("=")
-        option = next((option for option in OPTIONS if word in option.names), None)
+        option = find_option(words[place])
         if option is not None:
+            word, equals, value = words[place].partition("=")
+            if word not in option.names:
+                words[place] = f"-{word}{equals}{value}"
             place += 2 if option.metavar and not equals and option.field != "warm" else 1
-        elif word in HELPS:
+        elif words[place] in HELPS:
             place += 1
         else:
             from pypmix.cli.equivalents import translate
 
-            used, ours = translate(words[place:])
-            words = [*words[:place], *ours, *words[place + used :]]
-            place += len(ours) if used else 1
+            found = translate(words[place:])
+            if not found.used:
+                place += 1
+                continue
+            ours = () if found.common else found.words
+            common += found.words if found.common else ()
+            words = [*words[:place], *ours, *words[place + found.used :]]
+            place += len(ours)
     return words
+
+
+def find_option(word: str) -> Option | None:
+    """Return the option that a word names, by one dash too, as other launchers accept; None if it names none."""
+    name = word.partition("=")[0]
+    names = (name, f"-{name}") if len(name) > 2 else (name,)
+    return next((option for option in OPTIONS for each in names if each in option.names), None)
 
 
 def _setting(text: str, env: Variables[str, str], remarks: list[str]) -> list[tuple[str, str]]:

@@ -58,6 +58,8 @@ def run(words: Sequence[str]) -> int:
 
         cluster = Cluster.find(request.selection, os.environ)
         slots, remark = Cluster.alone(os.environ) if cluster is None else (0, "")
+        if cluster is not None and request.nodes > 1:
+            raise UsageError("--nodes simulates nodes on this machine: choose nodes of the allocation with --host")
     except (UsageError, ValueError, OverflowError) as error:
         return _misused(error)
     if cluster is not None:

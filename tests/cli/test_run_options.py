@@ -111,7 +111,7 @@ def test_the_terms_of_the_job(words: str, terms: Terms) -> None:
         ("--colour a", "there is no option --colour"),
         ("--timeuot 3 a", "there is no option --timeuot; did you mean --timeout?"),
         ("--tag-outptu=1 a", "there is no option --tag-outptu; did you mean --tag-output?"),
-        ("-Q a", "there is no option -Q"),
+        ("-Y a", "there is no option -Y"),
         ("-n 5000000000 a", "a node holds 65535"),
         ("-n 70000 a", "a node holds 65535"),
     ],

@@ -49,6 +49,7 @@ def test_a_line_that_cannot_be_read(line: str, words: str) -> None:
 
 def test_hosts_of_the_command_line() -> None:
     assert read_hosts("n1,n2:4,n1,you@n3:*") == [Host("n1", 2), Host("n2", 4), Host("you@n3")]
+    assert read_hosts("n[1-2,04]:3,me@m") == [Host("n1", 3), Host("n2", 3), Host("n04", 3), Host("me@m", 1)]
     assert read_hosts("::1,[fe80::1%eth0]:2") == [Host("::1", 1), Host("fe80::1%eth0", 2)]
     for text in ("", "n1,,n2", "n1:", "n1:-1", "n1 n2", "--help", "[::1", "[::1]x"):
         with pytest.raises(ValueError):

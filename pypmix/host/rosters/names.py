@@ -52,10 +52,14 @@ def check_host(name: str) -> str:
 def read_hosts(text: str) -> list[Host]:
     """Parse `--host n1,n2:4,n1`: the slots of repeated names are added; `n1:*` means all CPUs of the node.
 
+    `n[1-3]:2` means three nodes with two slots each, as in Slurm's lists.
+
     Raises:
         ValueError: The text is malformed.
     """
-    return merged(_host(word.strip()) for word in text.split(","))
+    # A word that begins with a bracket is an IPv6 address.
+    words = [word.strip() for word in _split(text)]
+    return merged(_host(each) for word in words for each in ([word] if word[:1] == "[" else _product(word)))
 
 
 def _host(word: str) -> Host:
