@@ -362,7 +362,7 @@ ENDING = (
         ("max-restarts", "max_restarts"),
         "torchrun",
         1,
-        advice="a rank that fails is not started again; with --keep-going the others continue without it",
+        advice="say --restart N: a rank that fails is started again, N times at most, and the others continue",
         choices=(("0", ()),),
     ),
     Equivalent(

@@ -292,6 +292,13 @@ OPTIONS = (
         "Let the other ranks go on when one fails; the exit code is still that of the first failure.",
     ),
     Option(
+        "restarts",
+        ("--restart",),
+        "N",
+        "Start a rank that fails again, up to N times for each rank, while the others go on.",
+        _number,
+    ),
+    Option(
         "timeout",
         ("--timeout",),
         "SECONDS",

@@ -395,6 +395,8 @@ class Daemon(ServingManager):
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
+        self._launches: dict[str, int] = {}
+        """The number of orders to start ranks, by job."""
         self._leaving = False
         self._relayed = settings.relayed
         self._has_met = False
@@ -671,11 +673,12 @@ class Daemon(ServingManager):
             Arrival(names, job.job.tmpdir, ask, done).begin()
 
     def _start(self, _launcher: str, data: bytes, answer: OnAnswer) -> None:
-        nspace, numbers = orders.START.read(data)
+        nspace, numbers, life = orders.START.read(data)
         job = self.jobs.get(nspace)
         if job is None or self._leaving or any(job.rank(number) is None for number in numbers):
             raise NotFound(f"{self._node} does not run ranks of {nspace}", operation="exchange")
-        begun = job.launch(numbers)
+        self._launches[nspace] = self._launches.get(nspace, 0) + 1
+        begun = job.relaunch(numbers, life) if life else job.launch(numbers)
         begun.start(job.job.apps, self._programs[nspace])
         pids = tuple([(rank.proc.rank, rank.pid) for rank in begun.ranks if rank.pid])
         fault, reason = (0, "", ""), ""
@@ -716,6 +719,7 @@ class Daemon(ServingManager):
         job = self.jobs.get(nspace)
         if job is not None and not job.launches:
             self._programs.pop(nspace, None)
+            self._launches.pop(nspace, None)
             job.close()
             self.forget(job)
         elif job is None:
@@ -747,12 +751,19 @@ class Daemon(ServingManager):
                 self._tell_reached(signal.SIGTERM)
             self._tell_soon(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
 
+    def rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        """Report the end of a rank to the launcher, which raises its events."""
+        super(ServingManager, self).rank_ended(job, rank)
+
+    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
+        """Do nothing: the launcher starts ranks again."""
+
     def job_over(self, job: RunningJob) -> None:
         """Report that nothing of the ranks here is left; the launcher orders when to forget the job."""
         job.finish_output()
         self._tell_trace()
-        self._tell(orders.OVER, orders.NAMED.write((job.nspace,)))
-        self.machine.end_strays_of(job.nspace, self.loop, self.grace)
+        self._tell(orders.OVER, orders.LAUNCHES.write((job.nspace, self._launches.get(job.nspace, 0))))
+        self.machine.end_strays_of(job.nspace, self.loop, self.grace, lambda: bool(job.launches))
 
     def _tell_trace(self, repeat: bool = False) -> None:
         """Send the launcher the latest entries for its trace, if it writes one."""

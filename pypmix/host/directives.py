@@ -151,6 +151,12 @@ def _seconds(wish: Wish, data: int) -> None:
     wish.terms["limit"] = float(data)
 
 
+def _restarts(wish: Wish, data: int) -> None:
+    if data < 0:
+        raise refused(statuses.ERR_BAD_PARAM, f"a process cannot be started again {data} times")
+    wish.terms["restarts"] = data
+
+
 def _folder(field: str) -> Reader:
     def read(wish: Wish, data: str | None) -> None:
         wish.terms[field] = data or ""
@@ -429,6 +435,7 @@ READERS: dict[str, Reader] = {
     attrs.OUTPUT_NOCOPY.key: _not_shown,
     attrs.IOF_FILE_ONLY.key: _not_shown,
     attrs.JOB_RECOVERABLE.key: _term("keep_going"),
+    attrs.MAX_RESTARTS.key: _restarts,
     attrs.SPAWN_CHILD_SEP.key: _term("separate"),
     attrs.REPORT_CHILD_SEP.key: lambda wish, data: wish.terms.__setitem__("counted", not data),
     attrs.NOTIFY_COMPLETION.key: _term("tell_end"),

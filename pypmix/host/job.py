@@ -191,6 +191,7 @@ class JobLayout(Record):
         stops: The keys of the places where ranks stop for a debugger (PMIX_DEBUG_STOP_ON_EXEC and so on), each with the
             ranks that stop there, such as `0,3`; empty for all.
         target: The proc or the job that this job, of debugger daemons, examines (PMIX_DEBUG_TARGET).
+        restarts: How often each rank may be started again; the server of its node knows how often it was.
         debugger: A rank that runs under a debugger, and its command line with that; empty for none.
     """
 
@@ -208,6 +209,7 @@ class JobLayout(Record):
     stops: tuple[tuple[str, str], ...] = ()
     target: Proc | None = None
     debugger: tuple[str, ...] = ()
+    restarts: int = 0
 
     def __validate__(self) -> None:
         if not check_name(self.nspace, MAX_NSLEN, "an nspace"):
@@ -366,8 +368,9 @@ class JobLayout(Record):
         local_rank, node_rank = cache(attrs.LOCAL_RANK), cache(attrs.NODE_RANK)
         # The Standard defines it for a proc, some clients look it up for the job: both find it.
         spawned = () if self.parent is None else (attrs.PARENT_ID(self.parent), attrs.SPAWNED(True))
-        # A host that places ranks by rules starts each of them once; one that starts them itself may start them again.
-        first_life = (attrs.REINCARNATION(0),) if self.policies else ()
+        # A host that places ranks by rules starts each of them once, unless the job has restarts; one that starts them
+        # itself may start them again.
+        first_life = (attrs.REINCARNATION(0),) if self.policies and not self.restarts else ()
         cpuset = cache(attrs.CPUSET)
         bindings = {
             rank: (cpuset(text),)

@@ -146,6 +146,8 @@ class LocalHost(ServingManager):
         check_nodes(nodes, engine)
         if remote is not None and (nodes > 1 or join or engine != "python"):
             raise ValueError("jobs run on nodes of a roster, with servers of the python engine, or on simulated ones")
+        if engine == "native" and terms is not None and terms.restarts:
+            raise ValueError("ranks are started again with servers of the python engine only")
         self._joining = _joining(cluster, join, address, engine)
         hostname = socket.gethostname() or "localhost"
         # Used in file names, and in a pattern of the guard.

@@ -198,13 +198,16 @@ class Machine:
         # The kernel does not report the end of a process that is not our child.
         loop.run(are_gone, every=POLL)
 
-    def end_strays_of(self, nspace: str, loop: Loop, grace: float) -> None:
+    def end_strays_of(
+        self, nspace: str, loop: Loop, grace: float, runs_again: Callable[[], bool] = lambda: False
+    ) -> None:
         """End the processes that have left the process groups of a finished job, while other jobs run.
 
         Args:
             nspace: The job.
             loop: The loop.
             grace: Seconds that they have between SIGTERM and SIGKILL.
+            runs_again: Returns True if ranks of the job have been started again meanwhile.
         """
         assert self._guard is not None
         servants = {self._guard.pid} | (set() if self.forks is None else self.forks.pids)
@@ -212,6 +215,8 @@ class Machine:
         known: set[int] = set()
 
         def look() -> None:
+            if runs_again():
+                return
             for pid in list(known):
                 if _has_ended(pid):
                     known.discard(pid)

@@ -333,15 +333,13 @@ class Manager(JobHost):
             policies=(target.mapping or self.site.mapping).policies(bound),
             stops=terms.stops,
             target=terms.target,
+            restarts=terms.restarts,
             debugger=terms.debugger,
         )
         self._last = number
         homes = {each.rank: node for node, places in placed for each in places}
         running = RunningJob(self, job, number, terms, homes, self.mark_of(number, parent))
-        for _, places in placed:
-            for each in places:
-                if each.units and (rank := running.rank(each.rank)) is not None:
-                    rank.units = each.units
+        running.take_units([each for _, places in placed for each in places])
         return running
 
     def mark_of(self, number: int, parent: Proc | None) -> str:
@@ -424,6 +422,7 @@ class Manager(JobHost):
             lines = describe_places(job)
             text = "".join([f"pypmix run: {printable_lines(line)}\n" for line in lines])
             self.sink_of(job, 2).write(None, text.encode())
+        job.programs = programs
         job.launch(range(job.job.size)).start(job.job.apps, programs)
 
     def program(self, app: Application) -> str:

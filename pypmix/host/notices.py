@@ -13,6 +13,7 @@ libpmix, which cannot distinguish the two.
 from __future__ import annotations
 
 from pypmix.host.outcome import TIMED_OUT
+from pypmix.host.rank import STARTED
 from pypmix.standard import attrs, codes
 from pypmix.standard.enums import EventCode, Range, Status
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
@@ -35,6 +36,7 @@ RAISED = frozenset(
     (
         *ENDS,
         EventCode.ERR_PROC_ABORTED,
+        EventCode.ERR_PROC_RESTART,
         Status.ERR_PROC_ABORTED_BY_SIG,
         Status.ERR_EXIT_NONZERO_TERM,
         Status.ERR_PROC_TERM_WO_SYNC,
@@ -87,6 +89,9 @@ class Notices:
         self.requested: set[int] = set(RAISED if host.native else ())
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
+        self._replacements: set[Rank] = set()
+        """The ranks that were started again and have not connected."""
+        self._awaits_connections = False
 
     def add(self, event_codes: Iterable[int]) -> None:
         """Record that a client wants events of these codes."""
@@ -104,7 +109,26 @@ class Notices:
             if job.terms.tell_job or code in self.requested:
                 self._host.notify(self._event(code, Proc.unchecked(job.nspace, RANK_WILDCARD), ()))
 
+    def await_replacement(self, rank: Rank) -> None:
+        """Raise `ERR_PROC_RESTART` once a rank that is started again has connected: then others can wait for it."""
+        if not self._awaits_connections:
+            self._awaits_connections = True
+            self._host.at_connection.append(self._connected)
+        self._replacements.add(rank)
+
+    def _connected(self, _job: RunningJob) -> None:
+        # On an engine's thread.
+        self._host.soon(self._report_replacements)
+
+    def _report_replacements(self) -> None:
+        for rank in [rank for rank in self._replacements if rank.stage != STARTED or rank.over]:
+            self._replacements.discard(rank)
+            if not rank.over:
+                details = (attrs.REINCARNATION(rank.life),)
+                self._spread(self._event(EventCode.ERR_PROC_RESTART, rank.proc, details, cached=False))
+
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:
+        self._replacements.discard(rank)
         if rank.fate:
             # It is lost with its node, and each of the other servers raises that itself.
             return
@@ -112,13 +136,15 @@ class Notices:
         told = job.terms.tell_ranks or (job.terms.tell_failures and failed)
         status = proc_status(rank)
         details = (attrs.EXIT_CODE(rank.exit_code), attrs.PROC_TERM_STATUS(status))
+        # A process that is started in its place, and those that connect later, would take it for a later failure.
+        cached = not failed or rank.life >= job.terms.restarts
         if failed:
-            self._spread(self._event(EventCode.ERR_PROC_ABORTED, rank.proc, details))
+            self._spread(self._event(EventCode.ERR_PROC_ABORTED, rank.proc, details, cached=cached))
             if status in self.requested:
-                self._spread(self._event(status, rank.proc, details))
+                self._spread(self._event(status, rank.proc, details, cached=cached))
         for end in ENDS:
             if told or (failed and end in self.requested):
-                self._spread(self._event(end, rank.proc, details))
+                self._spread(self._event(end, rank.proc, details, cached=cached))
             elif end in self.requested and not self._host.native:
                 own = Info(OWN_CLIENTS, Value(codes.BOOL, True))
                 self._spread(self._event(end, rank.proc, (*details, own), cached=False))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 7
+PROTOCOL = 8
 """The version of the messages of launchers and daemons; both must have the same."""
 
 
@@ -69,7 +69,7 @@ _NODE: Field[NodeLayout] = record(
 JOB: Field[JobLayout] = record(
     JobLayout,
     *(NAME, many(_APP), many(_NODE), NUMBER, TEXT, TEXT, optional(PROC), NUMBER, NUMBER, TEXT, TEXTS),
-    *(_PAIRS, optional(PROC), TEXTS),
+    *(_PAIRS, optional(PROC), TEXTS, NUMBER),
 )
 
 # Requests of the launcher, with their answers.
@@ -91,7 +91,8 @@ FAULT: Field[Fault] = message(NUMBER, TEXT, TEXT)
 FINE: Fault = (0, "", "")
 
 START_RANKS = "pypmix.node.start"
-START: Field[tuple[str, Sequence[int]]] = message(NAME, RANKS)
+START: Field[tuple[str, Sequence[int], int]] = message(NAME, RANKS, NUMBER)
+"""Ranks of a job to start, and how often they were started before."""
 STARTED: Field[tuple[tuple[tuple[int, int], ...], tuple[int, str, str], str]] = message(
     many(message(NUMBER, NUMBER)), FAULT, TEXT
 )
@@ -158,6 +159,8 @@ REASON: Field[tuple[str]] = message(TEXT)
 REACHED = "pypmix.node.reached"
 """A signal that a resource manager has sent to all processes of the node's step, a `COUNT`."""
 OVER = "pypmix.node.over"
+LAUNCHES: Field[tuple[str, int]] = message(NAME, NUMBER)
+"""A job of which nothing is left on a node, and the number of orders to start ranks of it there so far."""
 
 
 P = TypeVar("P")

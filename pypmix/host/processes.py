@@ -17,7 +17,7 @@ from pypmix.host.loop import READ
 from pypmix.host.machine import POLL
 from pypmix.host.output import channel
 from pypmix.host.running import NUMBERS, Share, vital
-from pypmix.standard import keys
+from pypmix.standard import attrs, keys
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_WILDCARD
 
@@ -77,6 +77,10 @@ class LocalShare(Share):
             # All at once, as each call waits for a server's thread.
             procs = [rank.proc for rank in self.ranks]
             self.node.server.session.register_clients(procs, os.geteuid(), os.getegid())
+            if self.launch.job.job.restarts:
+                for rank in self.ranks:
+                    life = attrs.REINCARNATION(rank.life)
+                    self.node.server.session.store_internal(rank.proc, life.key, life.value)
             for rank in self.ranks:
                 yield rank
                 slot = slots[rank.proc.rank]
@@ -274,6 +278,10 @@ class LocalShare(Share):
             _log.error("%s was killed and does not end: it is left behind", rank)
         if stuck:
             self.launch.job.ranks_ended(stuck)
+
+    def end_group(self, rank: Rank) -> None:
+        if rank.pid:
+            launch.signal_group(rank.pid, signal.SIGKILL)
 
     @vital
     def sweep(self) -> None:

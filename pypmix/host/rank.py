@@ -34,6 +34,7 @@ class Rank:
         stage: Its stage in PMIx.
         lost: Whether its connection has ended without a finalize: it may be about to end itself.
         left: When it finalized, lost its connection or ended, by `time.monotonic`; infinite before that.
+        life: How often it was started before, with the same name (PMIX_REINCARNATION).
         streams: The streams that read its output, by `IOFChannel`.
         input: The writer of its standard input; None if this host does not feed it.
         code: Its exit code; None while it runs, and if a signal ended it.
@@ -55,6 +56,7 @@ class Rank:
         "killer",
         "label",
         "left",
+        "life",
         "lost",
         "node",
         "over",
@@ -81,6 +83,7 @@ class Rank:
         self.stage = STARTED
         self.lost = False
         self.left = math.inf
+        self.life = 0
         self.streams: dict[int, Stream] = {}
         self.input: Input | None = None
         self.code: int | None = None
@@ -118,6 +121,10 @@ class Rank:
 
     def end(self) -> str:
         """Return a text about its end."""
+        again = f", after {self.life} restart{'s' if self.life > 1 else ''}" if self.life else ""
+        return self._end() + again
+
+    def _end(self) -> str:
         if self.fate:
             return f"{self} {self.fate}"
         if self.signum:

@@ -88,6 +88,7 @@ class RemoteNode(HostNode):
         leaves: The reason that its daemon sent before it left unasked; empty if it sent none.
         unreached: The servers that its daemon has not reached: name, address, reason, and for how many seconds.
         abandon: Counts the node as lost, for the given reason.
+        launches: The number of orders to start ranks there, by job.
     """
 
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
@@ -103,6 +104,7 @@ class RemoteNode(HostNode):
         self._host = host
         self._exchange: Exchange | None = None
         self._described: dict[str, Fault | None] = {}
+        self.launches: dict[str, int] = {}
         self._awaited: dict[str, Callable[[Fault], None]] = {}
         self._pending: list[Pending] = []
         self.abandon: Callable[[str], object] = self.lose
@@ -172,6 +174,7 @@ class RemoteNode(HostNode):
     def deregister(self, nspace: str) -> None:
         """Order the daemon to forget a job."""
         self._described.pop(nspace, None)
+        self.launches.pop(nspace, None)
         self._awaited.pop(nspace, None)
         self.tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
 
@@ -298,7 +301,8 @@ class RemoteNode(HostNode):
         elif piece:
             stream.take(piece)
             self._hand_on(stream, len(piece))
-        else:
+        elif rank is not None and not rank.life:
+            # Otherwise it may be the end of a former process's.
             stream.close()
 
     def _hand_on(self, stream: Stream, size: int) -> None:
@@ -342,11 +346,13 @@ class RemoteNode(HostNode):
 
     def record_job_end(self, data: bytes) -> None:
         """Record that nothing is left here of a job's ranks, nor of the processes that they left behind."""
-        (nspace,) = orders.NAMED.read(data)
+        nspace, launches = orders.LAUNCHES.read(data)
         job = self._host.jobs.get(nspace)
         for launch in () if job is None else list(job.launches):
-            if launch.holds(self):
-                launch.share_over(launch.shares[self])
+            share = launch.shares.get(self)
+            # The order to start ranks again may have passed this report.
+            if isinstance(share, RemoteShare) and 0 < share.order <= launches and launch.holds(self):
+                share.record_end()
         self.check_idle()
 
     def when_idle(self, done: Callable[[], None]) -> None:
@@ -460,12 +466,16 @@ class RemoteShare(Share):
         starter: The launch.
         node: The node.
         ranks: Its ranks there.
+
+    Attributes:
+        order: The number of the order to start them, among the job's orders to the node; 0 before it is sent.
     """
 
     node: RemoteNode
 
     def __init__(self, starter: Launch, node: RemoteNode, ranks: list[Rank]) -> None:
         super().__init__(starter, node, ranks)
+        self.order = 0
         self._is_busy = False
         """Whether the daemon was ordered to start the ranks and has not reported that nothing is left of them."""
         for rank in ranks:
@@ -489,8 +499,10 @@ class RemoteShare(Share):
             # Later messages to them follow this order.
             rank.alive = True
         self.launch.count(self.node, len(self.ranks))
-        numbers = [rank.proc.rank for rank in self.ranks]
-        self.node.ask(orders.START_RANKS, orders.START.write((self.launch.job.nspace, numbers)), self._started)
+        nspace, numbers = self.launch.job.nspace, [rank.proc.rank for rank in self.ranks]
+        self.order = self.node.launches[nspace] = self.node.launches.get(nspace, 0) + 1
+        order = nspace, numbers, self.ranks[0].life
+        self.node.ask(orders.START_RANKS, orders.START.write(order), self._started)
         for rank in self.ranks:
             if isinstance(rank.input, RemoteInput):
                 rank.input.open()
@@ -529,6 +541,11 @@ class RemoteShare(Share):
         numbers = [rank.proc.rank for rank in ranks]
         signal_ = self.launch.job.nspace, numbers, signum, handled
         self.node.tell(orders.SEND_SIGNAL, orders.SIGNAL.write(signal_))
+
+    def record_end(self) -> None:
+        """Record the daemon's report that nothing is left of the ranks."""
+        self._is_busy = False
+        self.launch.share_over(self)
 
     def sweep(self) -> None:
         """Wait for the daemon's report that nothing is left, unless it has started nothing."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pypmix.host.extensions import ForkServer
     from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import HostLoop
+    from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode, LocalNode
     from pypmix.host.terms import Terms
     from pypmix.server import Server
@@ -234,6 +235,15 @@ class JobHost:
         """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
         return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
 
+    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
+        """Report that a rank is started again.
+
+        Args:
+            job: Its job.
+            rank: The new process.
+            end: How the former one has ended, for a person.
+        """
+
     def give_up_node(self, node: HostNode, reason: str) -> bool:
         """Decide about a node that has not reported the end of killed ranks; return True if it is to be lost."""
         return True
@@ -306,6 +316,8 @@ class RunningJob:
         self.mark = mark
         self.nodes = tuple(dict.fromkeys(homes.values()))
         self._homes = homes
+        self.programs: Sequence[str] = ()
+        """The programs of its applications, to start ranks again."""
         self._ranks: dict[int, Rank] = {}
         self._shares: dict[Rank, Share] = {}
         """The shares of ranks that have been started; of ranks that were started again while their launch lasts."""
@@ -340,6 +352,13 @@ class RunningJob:
         self.failed_at = 0.0
         self.unlaunched: OSError | None = None
         self.due: float | None = None
+
+    def take_units(self, places: Iterable[Place]) -> None:
+        """Record the CPUs that ranks take at their places."""
+        for place in places:
+            rank = self._ranks.get(place.rank)
+            if rank is not None and place.units:
+                rank.units = place.units
 
     @property
     def nspace(self) -> str:
@@ -483,6 +502,45 @@ class RunningJob:
         rank.node.running -= 1
         self._shares[rank].launch.rank_ended(rank)
         self.host.rank_ended(self, rank)
+        if rank.blame and rank.life < self.terms.restarts and self.outcome is None and rank.node in self.host.nodes:
+            self._replace(rank)
+
+    def _replace(self, former: Rank) -> None:
+        """Start a rank that has failed again, in its place; its end is not judged."""
+        former.excused = True
+        end = former.end()
+        # It keeps the job from being finished.
+        begun = self.relaunch([former.proc.rank], former.life + 1)
+        self.host.loop.later(0, lambda: self._start_again(begun, end))
+
+    @vital
+    def _start_again(self, begun: Launch, end: str) -> None:
+        # The former process may have requested an abort: nothing is started then.
+        self.host.loop.run_posted()
+        if self.outcome is None:
+            self.host.rank_replaced(self, begun.ranks[0], end)
+        begun.start(self.job.apps, self.programs)
+
+    def relaunch(self, numbers: Sequence[int], life: int) -> Launch:
+        """Make the launch that starts ranks again that have ended; they read no input.
+
+        Args:
+            numbers: The ranks.
+            life: How often they were started before.
+        """
+        formers = [self._ranks[number] for number in numbers]
+        for former in formers:
+            for stream in former.streams.values():
+                stream.finish()
+                # The end of this output is not that of the rank's.
+                stream.tap = None
+                stream.close()
+            if former in self._shares:
+                self._shares[former].end_group(former)
+        self.renew(numbers)
+        for number in numbers:
+            self._ranks[number].life = life
+        return self.launch(numbers, self.terms.replace(stdin=None))
 
     def when_started(self, done: Callable[[], None]) -> None:
         """Call `done` once its ranks have been started or could not be; at once if nothing is left to start."""
@@ -899,6 +957,9 @@ class Share:
             handled: Skip ranks that have no handler for it, which it might end.
         """
         raise NotImplementedError
+
+    def end_group(self, rank: Rank) -> None:
+        """Kill the processes that a rank, which has ended and is started again, has left behind."""
 
     def sweep(self) -> None:
         """End the processes that the ranks, all ended, left behind; report the end of all by `Launch.share_over`."""

@@ -83,6 +83,12 @@ class ServingManager(Manager):
             _ = self.notices
         super().rank_ended(job, rank)
 
+    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
+        """Show that a rank is started again, and raise the event of it once it has connected."""
+        text = f"{end}; it is started again ({rank.life} of {job.terms.restarts})"
+        self.sink_of(job, 2).write(None, f"pypmix run: {printable(text)}\n".encode())
+        self.notices.await_replacement(rank)
+
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer an upcall of a node's server, on the engine's thread."""
         op = upcall.op
@@ -214,6 +220,8 @@ class ServingManager(Manager):
             found[1].stage = stage
             found[1].left = math.inf if stage == CONNECTED else time.monotonic()
             if stage == CONNECTED:
+                # A former process of this name may have been reported as lost since.
+                found[1].lost = False
                 for function in self.at_connection:
                     function(found[0])
 

@@ -246,6 +246,8 @@ def _begin(host: Manager, upcall: Upcall, wish: Wish, apps: tuple[Application, .
     """Start the job of a wish, or debugger daemons beside the ranks that they are for."""
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
     terms = terms_of(wish, tool)
+    if terms.restarts and host.native:
+        raise refused(Status.ERR_NOT_SUPPORTED, "ranks are started again with servers of the python engine only")
     if wish.daemons:
         from pypmix.host.debugging import place_daemons
 

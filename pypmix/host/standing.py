@@ -200,6 +200,8 @@ class Run:
         """Start the job; return False if it has to wait for slots."""
         host, wish = self._host, self._wish
         try:
+            if wish.terms.restarts and host.native:
+                raise ValueError("ranks are started again with servers of the python engine only")
             target = host.target(wish)
             apps = host.sized(wish, target)
             try:

@@ -40,6 +40,7 @@ class Terms(Record):
         bindings: The CPUs that each rank is bound to are shown when it starts.
         stops: The places where ranks stop for a debugger; see `JobLayout`.
         target: The proc or the job that it examines, for debugger daemons.
+        restarts: How often each rank that fails is started again, while the others continue.
         debugger: A rank under a debugger, and its command line; see `JobLayout`.
     """
 
@@ -68,3 +69,4 @@ class Terms(Record):
     stops: tuple[tuple[str, str], ...] = ()
     target: Proc | None = None
     debugger: tuple[str, ...] = ()
+    restarts: int = 0

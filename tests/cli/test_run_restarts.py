@@ -1,0 +1,177 @@
+"""Ranks that fail are started again: on one node, on several, in sessions; how often, and what they find."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from lib import machine
+from lib.command import Command
+
+STEPS = str(machine.ROOT / "docs" / "examples" / "restarts" / "steps.py")
+
+LAYOUTS = {"here": [], "simulated": ["--nodes", "2"], "daemon": ["--host", "localhost:4"]}
+
+FAILS = """
+import sys
+from pypmix import Client, attrs
+with Client() as me:
+    life = me.get(attrs.REINCARNATION, me.proc)
+    print("life", life, sys.stdin.read() if life else "", flush=True)
+    if life < int(sys.argv[1]):
+        sys.exit(9)
+"""
+
+SPAWNS = """
+import sys
+from pypmix import Client, attrs
+with Client() as me:
+    job = me.spawn([sys.executable, "-c", sys.argv[1], "2"], n=1, info={attrs.MAX_RESTARTS: 2})
+    print("child ended with", job.wait(timeout=30), flush=True)
+"""
+
+EVENTS = """
+import os, sys, time
+from pypmix import Client, EventCode, PartialSuccess, attrs
+codes = [EventCode.ERR_PROC_ABORTED, EventCode.ERR_PROC_RESTART]
+with Client() as me, me.events(*codes) as events:
+    life = me.get(attrs.REINCARNATION, me.proc)
+    if not life:
+        me.fence(timeout=30)
+        if me.rank == 1:
+            os._exit(3)
+    if me.rank == 0:
+        for _ in codes:
+            event = events.get(timeout=30)
+            print(event.code.name, event.info[attrs.EVENT_AFFECTED_PROC].rank, event.info.get(attrs.REINCARNATION))
+    while True:
+        try:
+            me.fence(timeout=30)
+            break
+        except PartialSuccess:
+            time.sleep(0.01)
+"""
+
+ONCE = """
+import os
+from pypmix import Client, EventCode
+with Client() as me, me.events(EventCode.ERR_PROC_ABORTED) as events:
+    me.fence()
+    if me.rank == 2:
+        # Events of two failures keep their order: this one is the later one.
+        events.get(timeout=30)
+        os._exit(3)
+    if me.rank == 1:
+        os._exit(3)
+    for _ in range(2):
+        event = events.get(timeout=30)
+        print(event.code.name, event.info["pmix.evproc"].rank)
+"""
+
+LEAVES = """
+import os, subprocess, sys
+from pypmix import Client, attrs
+with Client() as me:
+    life = me.get(attrs.REINCARNATION, me.proc)
+    if life:
+        print("former", os.path.exists(f"/proc/{open('left').read()}/environ"), flush=True)
+    else:
+        left = subprocess.Popen(["sleep", "600"])
+        with open("left", "w") as file:
+            file.write(str(left.pid))
+        print("first", flush=True)
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> list[str]:
+    return list(request.param)
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_a_job_outlives_its_ranks(command: Command, layout: list[str], engine: str) -> None:
+    if engine == "native" and not machine.libraries():
+        machine.lacking("a libpmix")
+    kills = ["0@3", "3@3", "2@8"]
+    ended = command("run", *layout, "--engine", engine, "--restart", "1", "-n", "4", sys.executable, STEPS, *kills)
+    assert ended.code == 0, ended
+    lives = {rank: 2 if any(kill.startswith(f"{rank}@") for kill in kills) else 1 for rank in range(4)}
+    assert sorted(ended.lines) == [f"rank {rank}, started {lives[rank]} times: the sum is 190" for rank in range(4)]
+    assert ended.err.count(b"it is started again (1 of 1)") == 3
+
+
+def test_each_rank_is_started_again_so_often_and_no_more(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "--restart", "2", "-n", "2", sys.executable, "-c", FAILS, "2")
+    assert ended.code == 0 and sorted(ended.lines) == [f"life {life} " for life in (0, 0, 1, 1, 2, 2)], ended
+    ended = command("run", *layout, "--restart", "2", "-n", "1", sys.executable, "-c", FAILS, "3")
+    assert ended.code == 9 and "exited with code 9, after 2 restarts" in ended.message
+    assert ended.lines == [f"life {life} " for life in range(3)]
+
+
+def test_others_get_the_events_of_both_processes(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "--restart", "1", "-n", "3", sys.executable, "-c", EVENTS)
+    assert ended.code == 0, ended
+    assert ended.lines == ["ERR_PROC_ABORTED 1 None", "ERR_PROC_RESTART 1 1"]
+
+
+def test_the_end_of_a_rank_is_reported_once(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "--keep-going", "-n", "3", sys.executable, "-c", ONCE)
+    assert ended.code == 3 and ended.lines == ["ERR_PROC_ABORTED 1", "ERR_PROC_ABORTED 2"], ended
+
+
+def test_what_a_process_has_left_is_killed(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "--restart", "1", "-n", "1", sys.executable, "-c", LEAVES)
+    assert ended.lines[0] == "first" and ended.code == 0, ended
+    # It may not have been collected yet.
+    state = Path(f"/proc/{(command.folder / 'left').read_text()}/stat")
+    assert not state.exists() or " Z " in state.read_text()
+
+
+def test_an_abort_ends_the_job(command: Command, layout: list[str]) -> None:
+    program = (
+        "import pypmix\nwith pypmix.Client() as me:\n    me.fence()\n    if me.rank == 0: me.abort(5)\n    me.fence()"
+    )
+    ended = command("run", *layout, "--restart", "3", "-n", "2", sys.executable, "-c", program)
+    assert ended.code == 5 and b"started again" not in ended.err, ended
+
+
+def test_with_keep_going_the_others_outlive_the_last_life(command: Command, layout: list[str]) -> None:
+    script = "test $PMIX_RANK = 0 && exit 4; sleep 0.3; echo kept"
+    ended = command("run", *layout, "--keep-going", "--restart", "1", "-n", "2", "sh", "-c", script)
+    assert ended.code == 4 and ended.lines == ["kept"], ended
+    assert "exited with code 4, after 1 restart; the others went on" in ended.message
+
+
+def test_spawned_jobs_have_restarts(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "-n", "1", sys.executable, "-c", SPAWNS, FAILS)
+    assert ended.code == 0 and "child ended with 0" in ended.lines, ended
+    assert len([line for line in ended.lines if line.startswith("life")]) == 3
+
+
+@pytest.mark.parametrize("layout", [["--nodes", "2"], ["--host", "localhost:4"]], ids=["simulated", "daemon"])
+def test_jobs_of_a_session_have_restarts(command: Command, layout: list[str]) -> None:
+    assert command("session", "start", "s", *layout).code == 0
+    try:
+        for _ in range(2):
+            words = ["--restart", "1", "-n", "4", sys.executable, STEPS, "0@3", "1@5"]
+            ended = command("run", "--session", "s", *words)
+            assert ended.code == 0 and len(ended.lines) == 4, ended
+            assert ended.err.count(b"it is started again (1 of 1)") == 2
+    finally:
+        command("session", "stop", "s")
+
+
+def test_servers_of_a_libpmix_refuse_it(command: Command) -> None:
+    if not machine.libraries():
+        machine.lacking("a libpmix")
+    library = machine.libraries()[-1].path
+    words = ["--server-engine", "native", "--server-libpmix", library]
+    ended = command("run", *words, "--restart", "1", "true")
+    assert ended.code == 2 and "python engine only" in ended.message
+    spawn = command("run", *words, "-n", "1", sys.executable, "-c", SPAWNS, FAILS)
+    assert spawn.code != 0 and b"ERR_NOT_SUPPORTED" in spawn.err
+    assert os.path.exists(library)
