@@ -49,14 +49,17 @@ class Heap:
 
     def at(self, due: float, call: Callable[[], None]) -> Alarm:
         """Add a call that is due at a time."""
+        return self.put(Alarm(due, call))
+
+    def put(self, alarm: Alarm) -> Alarm:
+        """Add a call that another thread has made, and may have cancelled."""
         if len(self.due) >= self._many:
             # Otherwise cancelled calls that are due in years would stay for years.
             self.due = [each for each in self.due if each[2].call is not None]
             heapq.heapify(self.due)
             self._many = max(MANY, 2 * len(self.due))
-        alarm = Alarm(due, call)
         self._number += 1
-        heapq.heappush(self.due, (due, self._number, alarm))
+        heapq.heappush(self.due, (alarm.due, self._number, alarm))
         return alarm
 
     def first(self) -> Alarm | None:

@@ -142,7 +142,7 @@ class Cancellable(Protocol):
 
 
 class Guest(Protocol):
-    """A loop in the thread of a server; only `post` may be called from other threads."""
+    """A loop in the thread of a server; only `post` and `later` may be called from other threads."""
 
     def post(self, callback: Callable[[], None], /) -> None:
         """Call `callback` soon; from any thread. Raises `NotInitialized` if the server has been closed."""

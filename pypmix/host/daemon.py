@@ -422,8 +422,8 @@ class Daemon(ServingManager):
         if self._trace is not None:
             self._trace.attend(self._node.server)
         loop = self._node.server.session.loop()
-        if loop is not None and isinstance(self._carrier, TCPCarrier):
-            self._carrier.live_on(loop)
+        if loop is not None:
+            self._exchange.live_on(loop)
         crossing = Crossing(self._node.server, self._exchange, launcher=self._launcher)
         self._crossing = crossing
         self._crossings = Exchanging(self, crossing)

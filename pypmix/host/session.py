@@ -370,6 +370,10 @@ class Fleet(Site):
         self._secret = os.urandom(32)
         self._carrier = self._listening(session) if session.switch is None else session.switch.carrier(LAUNCHER)
         self._exchange = exchange = Exchange(self._carrier)
+        loop = self._host.server.session.loop()
+        if loop is not None:
+            # Messages for the server, and its answers, pass through no other thread.
+            exchange.live_on(loop)
         self._crossing = crossing = Crossing(self._host.server, exchange, launcher=LAUNCHER)
         self._host.next_context_id = ContextIds(f"{LAUNCHER} host").take
         inbox = self._listen(exchange)

@@ -124,20 +124,26 @@ def _catches_stack_signal(pid: int) -> bool:
     return False
 
 
+def _own_pid(pid: int) -> str:
+    """Return the number that a process has in its own namespace."""
+    for line in _read(pid, "status").splitlines():
+        if line.startswith(b"NSpid:"):
+            return line.split()[-1].decode()
+    return str(pid)
+
+
 def stacks(processes: list[Process], folder: Path) -> str:
     """Return the Python stacks of the processes that `sitecustomize` prepared for it."""
-    asked = []
+    # Processes of several namespaces may have the same number, and share a file.
+    asked: dict[Path, list[str]] = {}
     for process in processes:
-        if (folder / str(process.pid)).exists() and _catches_stack_signal(process.pid):
+        path = folder / _own_pid(process.pid)
+        if path.exists() and _catches_stack_signal(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, STACK_SIGNAL)
-                asked.append(process)
+                asked.setdefault(path, []).append(f"--- stacks of {process.pid} {process.command}\n")
     time.sleep(0.3)
-    texts = []
-    for process in asked:
-        text = (folder / str(process.pid)).read_text(errors="replace")
-        texts.append(f"--- stacks of {process.pid} {process.command}\n{text}")
-    return "\n".join(texts)
+    return "\n".join("".join(names) + path.read_text(errors="replace") for path, names in asked.items())
 
 
 def report(mark: str, folder: Path) -> str:

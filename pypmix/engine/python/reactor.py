@@ -43,7 +43,7 @@ import time
 from collections import deque
 from threading import get_ident
 
-from pypmix.engine.alarms import Heap
+from pypmix.engine.alarms import Alarm, Heap
 from pypmix.engine.common import LONGEST_SLEEP
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import UNKNOWN_USER, Owners, has_closed
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from pypmix.engine.alarms import Alarm
     from pypmix.engine.python.node import Owner
     from pypmix.standard.limits import Limits
 
@@ -267,8 +266,8 @@ class Guest:
         self._reactor.post(callback)
 
     def later(self, delay: float, callback: Callable[[], None]) -> Alarm:
-        """Call `callback` after `delay` seconds."""
-        return self._reactor.call_later(delay, callback)
+        """Call `callback` after `delay` seconds; from any thread, and never if the server has been closed."""
+        return self._reactor.call_later_from(delay, callback)
 
     def watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
         """Call `callback` whenever `fd` is ready."""
@@ -445,6 +444,19 @@ class Reactor:
     def call_later(self, delay: float, function: Callable[[], None]) -> Alarm:
         """Call `function` after `delay` seconds."""
         return self._timers.add(delay, function)
+
+    def call_later_from(self, delay: float, function: Callable[[], None]) -> Alarm:
+        """Call `function` after `delay` seconds; from any thread."""
+        if get_ident() == self._ident:
+            return self._timers.add(delay, function)
+        alarm = Alarm(self.now() + delay, function)
+        with contextlib.suppress(NotInitialized):
+            self.post(lambda: self._add(alarm))
+        return alarm
+
+    def _add(self, alarm: Alarm) -> None:
+        if alarm.call is not None:
+            self._timers.put(alarm)
 
     def listen(self, listener: socket.socket, opened: Callable[[Link], None]) -> None:
         """Accept connections; `opened` is called with each, of all listeners."""

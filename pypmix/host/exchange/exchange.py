@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from pypmix.engine.base import Guest
     from pypmix.host.exchange.attendance import Absent
     from pypmix.host.exchange.carrier import Carrier
     from pypmix.host.exchange.kinds import Gathered, OnAnswer, Outcome, Timer
@@ -294,6 +295,13 @@ class Exchange:
         self.collectives = Participant(self)
 
     # For users
+
+    def live_on(self, loop: Guest) -> None:
+        """Run the carrier and the timers on a loop instead of threads of their own, if it can; before `start`."""
+        live_on: Callable[[Guest], None] | None = getattr(self._carrier, "live_on", None)
+        if live_on is not None:
+            live_on(loop)
+            self._alarms, self._later = None, loop.later
 
     def start(self) -> None:
         """Begin to exchange messages; handlers, listeners and watchers are in place by then."""

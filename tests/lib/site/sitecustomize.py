@@ -7,5 +7,5 @@ if _folder:
     import faulthandler
     import signal
 
-    _file = open(os.path.join(_folder, str(os.getpid())), "w")  # noqa: SIM115 - faulthandler needs it for ever
+    _file = open(os.path.join(_folder, str(os.getpid())), "a")  # noqa: SIM115 - faulthandler needs it for ever
     faulthandler.register(signal.SIGRTMIN + 7, file=_file, all_threads=True)
