@@ -31,7 +31,7 @@ def fence(me):
         found.append(calls)
     return min(found)
 
-with pypmix.Client(engine="python") as me:
+with pypmix.Client(engine=ENGINE) as me:
     fence(me)
     before = fence(me)
     if BEFORE == "handler":
@@ -53,9 +53,10 @@ MOST = 1.1
 
 
 @pytest.mark.parametrize("before", ["handler", "group", "invitation", "connection"])
-def test_a_fence_costs_no_more_after(before: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_a_fence_costs_no_more_after(engine: str, before: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.replace("BEFORE", repr(before)))
+    program.write_text(PROGRAM.replace("BEFORE", repr(before)).replace("ENGINE", repr(engine)))
     command = [sys.executable, "-m", "pypmix", "run", "-n", "2", sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

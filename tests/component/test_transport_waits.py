@@ -7,13 +7,17 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from lib.fake_server import NSPACE, RELEASE, job
 from pypmix.engine.python.client import Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.engine.python.transport import Connection
+from pypmix.standard.ops import Fence
 from pypmix.standard.types import Proc
 from pypmix.wire.frames import TAG_NOTIFY, FrameReader, frame, tags
 from pypmix.wire.jobinfo import encode_jobinfo
+from pypmix.wire.messages import PLAIN_SUCCESS
 
 
 def asleep(thread: int) -> int | None:
@@ -69,3 +73,80 @@ def test_what_comes_after_a_blocking_call_is_taken_where_something_listens() -> 
     finally:
         theirs.close()
         connection.close()
+
+
+@pytest.fixture
+def listening():
+    """A connection with a thread that listens between calls: the connection, its machine, and the server's end."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(10)
+    me = Proc(NSPACE, 0)
+    machine = Client(me, DataStore(me, "n0", RELEASE), ServerInfo("server.0", RELEASE, 1, False))
+    connection = Connection(ours, machine)
+    try:
+        theirs.sendall(frame(0, next(tags()), encode_jobinfo(job(), 1, RELEASE)))
+        connection.open(machine.begin(b"", None))
+        assert theirs.recv(1 << 16)
+        came = threading.Semaphore(0)
+        machine.listeners[TAG_NOTIFY] = lambda payload: came.release()
+        connection.enter(lambda: None)
+        theirs.sendall(frame(0, TAG_NOTIFY, b"something"))
+        assert came.acquire(timeout=10)
+        yield connection, came, theirs
+    finally:
+        theirs.close()
+        connection.close()
+
+
+def answer(theirs: socket.socket) -> bytes:
+    ((tag, _),) = FrameReader().feed(theirs.recv(1 << 16))
+    return frame(0, tag, PLAIN_SUCCESS)
+
+
+def test_bytes_before_a_reader_sleeps_change_no_set(listening) -> None:
+    connection, _, theirs = listening
+    helper = connection._helper
+    left, registered = threading.Event(), []
+    leave, register, sleep = connection.leave_to_reader, helper._register, connection._readable
+
+    def leave_to_reader() -> bool:
+        found = leave()
+        left.set()
+        return found
+
+    def answer_first() -> object:
+        theirs.sendall(answer(theirs))
+        assert left.wait(10)
+        return sleep()
+
+    connection.leave_to_reader = leave_to_reader
+    connection._readable = answer_first
+    helper._register = lambda events: (registered.append(events), register(events))
+    connection.run(Fence())
+    assert left.is_set()
+    assert not registered
+
+
+def test_what_comes_after_the_last_read_of_a_reader_is_not_forgotten(listening) -> None:
+    connection, came, theirs = listening
+    leave, receive = connection.leave_to_reader, connection._recv
+    left, sent = threading.Event(), []
+
+    def leave_to_reader() -> bool:
+        found = leave()
+        left.set()
+        return found
+
+    def receive_before(*arguments: int) -> bytes:
+        found = receive(*arguments)
+        if not sent:
+            left.clear()
+            sent.append(theirs.sendall(frame(0, TAG_NOTIFY, b"something")))
+            assert left.wait(10)
+        return found
+
+    connection.leave_to_reader = leave_to_reader
+    connection._recv = receive_before
+    threading.Thread(target=lambda: theirs.sendall(answer(theirs)), daemon=True).start()
+    connection.run(Fence())
+    assert came.acquire(timeout=10)

@@ -189,15 +189,17 @@ class NativeSession(Connection):
             self.closed(op.name)
         if self.slurm:
             self._check_slurm(op)
-        if self.groups is not None:
+        kind = type(op)
+        # A fence of the whole job names no group.
+        if self.groups is not None and (kind is not ops.Fence or op.procs):  # type: ignore[attr-defined]
             if self.groups.takes(op):
                 return self.topic("groups").run(op)  # type: ignore[no-any-return]
             answer, op = self.groups.translate(op)
             if answer is not None:
                 return answer  # type: ignore[no-any-return]
-        runner = self._runners.get(type(op))
+        runner = self._runners.get(kind)
         if runner is None:
-            runner = self._runners[type(op)] = self._topic_of(op).run
+            runner = self._runners[kind] = self._topic_of(op).run
         return runner(op)  # type: ignore[no-any-return]
 
     def submit(self, op: Op[R], done: Done[R]) -> None:

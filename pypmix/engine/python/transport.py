@@ -18,9 +18,9 @@ one at a time and without the lock, since they may call back.
 
 Once the helper listens, it and the readers sleep in epoll sets that have the socket exclusively, the readers' first
 (`_share`). So the kernel wakes the helper only if no reader sleeps, and a blocking call changes no set: it takes as
-many steps beside the helper as without it. If bytes arrive just before a reader sleeps, the helper finds that there is
-a reader, and does not listen until that has left (`_listens`). On kernels without exclusive sets, that happens each
-time.
+many steps beside the helper as without it. If bytes arrive just before a reader sleeps, the helper leaves them to the
+reader (`leave_to_reader`) and sleeps again: its set is edge-triggered. The reader looks once more before it leaves,
+unless it has read since. On kernels without exclusive sets, that happens each time.
 
 An exception of a signal handler (Ctrl-C, a test's time limit) may interrupt a blocking call anywhere. `_withdraw`
 repeats the interrupted step and gives the call up. Any other exception that arrives here is a fault of pypmix:
@@ -269,6 +269,8 @@ class Connection:
         self._helper: _Helper | None = None
         self._listens = False
         """Whether bytes that arrive while no reader sleeps wake the helper."""
+        self._unread = False
+        """Whether the helper has left bytes to the reader, which may have read them."""
         self._stuck = False
         """Whether there is something to send that neither the reader nor a sender waits for."""
         self._keeps = False
@@ -513,6 +515,7 @@ class Connection:
         else:
             self._readable()
         if ready:
+            self._unread = False
             try:
                 # One call of C functions: no exception of a signal handler can lose received bytes.
                 chunks.extend(map(self._recv, _SIZES))
@@ -529,7 +532,7 @@ class Connection:
             if ready and self._listens and chunks and len(chunks[-1]) == CHUNK:
                 # There may be more, and the kernel has woken this thread alone.
                 self._listens = False
-            if done and len(self._waiters) == 1 and machine.quiet(self._listens):
+            if done and len(self._waiters) == 1 and not self._unread and machine.quiet(self._listens):
                 # Nearly always: no other thread is to be woken, and nothing is to be looked after.
                 self._waiters.clear()
                 self._reader = None
@@ -572,6 +575,10 @@ class Connection:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         if self._reader is waiter:
+            if self._unread:
+                self._take_now()
+                self._unread = False
+                self._settle()
             self._reader = None
             if self._waiters or not self._machine.quiet(self._listens):
                 self._elect()
@@ -641,7 +648,7 @@ class Connection:
         self._stuck = False
 
     def _take_now(self) -> None:
-        """Process the bytes that have arrived, without blocking."""
+        """Process the bytes that have arrived, without blocking; if there may be more, the helper starts anew."""
         chunks = self._machine.intake.chunks
         try:
             chunks.extend(map(self._recv, *_SIZES_NOW))
@@ -649,6 +656,8 @@ class Connection:
             pass
         except OSError as error:
             self._fail(error)
+        if chunks and len(chunks[-1]) == CHUNK:
+            self._listens = False
         self._machine.take(monotonic())
 
     def _fail(self, error: OSError) -> None:
@@ -774,12 +783,18 @@ class Connection:
         for each in self._shared or ():
             each.close()
 
+    def leave_to_reader(self) -> bool:
+        """Return True if the bytes that the helper has seen are the reader's, False if there is none."""
+        with self.lock:
+            self._unread = self._reader is not None
+            return self._unread
+
     def helped(self, readable: bool) -> None:
         """The helper has seen something."""
         with self.lock:
             if self._machine.closed is None:
                 if readable and self._reader is not None:
-                    self._listens = False
+                    self._unread = True
                 elif readable:
                     self._take_now()
                 self._flush()
@@ -832,7 +847,7 @@ class _Helper:
         except FileNotFoundError:
             pass
         if events & select.EPOLLIN:
-            register_exclusively(self._epoll, self._fd, events)
+            register_exclusively(self._epoll, self._fd, events | select.EPOLLET)
         elif events:
             self._epoll.register(self._fd, events)
         self._events = events
@@ -866,6 +881,8 @@ class _Helper:
         with self._connection.lock:
             deadline = self._sleeps_until = self._deadline
         found = self._epoll.poll(None if deadline is None else sleep_for(deadline - monotonic()))
+        if found == [(self._fd, select.EPOLLIN)] and self._connection.leave_to_reader():
+            return
         self._front.silence()
         if not self._stopped:
             self._connection.helped(any(fd == self._fd and events & ~select.EPOLLOUT for fd, events in found))
