@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from functools import partial
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.engine.collective.machine import Collectives, CollectiveState, Kind, Meaning
+from pypmix.engine.collective.machine import Collectives, CollectiveState, Kind
 from pypmix.engine.states import IllegalStep
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
@@ -51,21 +50,6 @@ class Clock:
         self.time = end
 
 
-class Probe(Meaning):
-    """Tells the world what happens to an operation."""
-
-    def __init__(self, world, collective):
-        super().__init__(collective)
-        self.world = world
-
-    def ask(self):
-        self.collective.step(CollectiveState.SUBMITTED)
-        self.world.asked.append(self.collective)
-
-    def complete(self, status):
-        self.world.done(self.collective, status)
-
-
 class World:
     def __init__(self, size):
         self.clock = Clock()
@@ -74,7 +58,13 @@ class World:
         self.asked = []
         self.members = [Member(rank) for rank in range(size)]
         self.tracker = Collectives(self.clock)
-        self.kinds = {name: Kind(name, partial(Probe, self)) for name in ("fence", "connect")}
+        self.kinds = {
+            name: Kind(name, self.ask, lambda collective, result: None, self.done) for name in ("fence", "connect")
+        }
+
+    def ask(self, collective):
+        collective.step(CollectiveState.SUBMITTED)
+        self.asked.append(collective)
 
     def done(self, collective, status):
         self.ended.append((status, dict(collective.arrived)))

@@ -2,8 +2,9 @@
 
 **Parts.** `Collectives` contains all operations in progress at one place: a server, whose participants are its
 processes. A `Membership` is a set of participants of the same kind of operation, and a `Collective` is one such
-operation. Its `Meaning` combines the contributions (`ask`) and reports the decision to the callers (`complete`). This
-module uses neither a clock nor a socket, and all calls come from one thread, the server's.
+operation. Its `Kind` is three functions: `ask` combines the contributions, `take` reads the decision, and `complete`
+reports it to the callers. This module uses neither a clock nor a socket, and all calls come from one thread, the
+server's.
 
 **Up and down.** Each participant contributes once (`Collectives.join`). When all expected participants have joined,
 `ask` passes the combined contribution to the level above: the host, behind which other servers may be, and so on up a
@@ -24,11 +25,11 @@ while the operation is incomplete, and the member is not awaited again; a finali
 finalized member may reconnect (`opened` counts the connections of a process): operations that began after that wait for
 it, unless other servers take part, which may have begun them before. `lost` and `ft` together determine the status of
 this level: an operation that is not fault tolerant ends with a partial success if members are missing. If a membership
-has no members, any process may join (`Collective.admit`), and the meaning determines the number that may still join
-(`Meaning.count_awaited`), for example of leaders that know only their number.
+has no members, any process may join (`Collective.admit`), and the kind determines the number that may still join
+(`Kind.count_awaited`), for example of leaders that know only their number.
 
 **Order of events.** A call may complete an operation, whose end answers callers, whose next calls begin the next one.
-So after any call of a meaning's method the operation may have ended: check `is_running`.
+So after any call of a kind's function the operation may have ended: check `is_running`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import statuses
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.limits import DEFAULTS
+from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,77 +146,41 @@ ABOVE = (CollectiveState.FORWARDED, CollectiveState.CLOSING)
 """The states in which an operation is at the level above."""
 
 
-class Kind(Generic[M, T]):
-    """A kind of operation at one place.
+class Kind(Record):
+    """A kind of operation at one place: three functions, and further ones of kinds that need them.
+
+    All of them get the record of an operation that `begin` makes; without `begin`, they get the operation itself.
 
     Args:
         name: Its name, a constant of `rules`.
-        means: Makes the meaning of an operation when it begins.
+        ask: Passes the combined contributions of all callers to the level above, which decides; `finish` ends it. For
+            a construct, this is called again after each event after which it may continue.
+        take: Reads the result of the level above; returns the final status, None if the operation continues.
+        complete: Answers the callers, as the operation has ended with a status.
+        begin: Makes the record of an operation that begins.
+        handle_timeout: Handles a timeout; returns True if the operation continues nevertheless.
+        report_timeout: Reports to the level above that the limit passed before all members here called, since others
+            may wait.
+        discard: Cleans up, as the operation has ended because no caller remains.
+        remove_contribution: Removes the contribution of a member.
+        count_awaited: Returns the number of participants that may still join, if the membership does not determine
+            it; raises `PMIxError` if the callers do not agree on it.
+        missing: Returns the known procs that may still join, if these are not the missing members.
+        label: Describes the participants, if these are not the members.
     """
 
-    __slots__ = ("means", "name")
-
-    def __init__(self, name: str, means: Callable[[Collective[M, T]], Meaning[M, T]]) -> None:
-        self.name = name
-        self.means = means
-
-
-class Meaning(Generic[M, T]):
-    """The behavior of one operation; each kind has a subclass.
-
-    Args:
-        collective: The operation.
-    """
-
-    __slots__ = ("collective",)
-
-    def __init__(self, collective: Collective[M, T]) -> None:
-        self.collective = collective
-
-    def ask(self) -> None:
-        """Pass the combined contributions of all callers to the level above, which decides; `finish` ends it.
-
-        For a construct, this is called again after each event after which it may continue.
-        """
-        raise NotImplementedError
-
-    def complete(self, status: int) -> None:
-        """Answer the callers, as the operation has ended."""
-        raise NotImplementedError
-
-    def handle_timeout(self) -> bool:
-        """Handle a timeout; return True if the operation continues nevertheless."""
-        return False
-
-    def report_timeout(self) -> None:
-        """Report to the level above that the limit passed before all members here called, since others may wait."""
-
-    def discard(self) -> None:
-        """Clean up, as the operation has ended because no caller remains."""
-
-    def remove_contribution(self, member: M) -> None:
-        """Remove the contribution of a member."""
-
-    def count_awaited(self) -> int:
-        """Return the number of participants that may still join, if the membership does not determine it.
-
-        Raises:
-            PMIxError: The callers do not agree on it.
-        """
-        return self.collective.awaited
-
-    def missing(self) -> tuple[Proc, ...]:
-        """Return the known procs that may still join."""
-        return tuple(sorted([member.proc for member in self.collective.missing()]))
-
-    @property
-    def label(self) -> str:
-        """A description of the participants."""
-        membership = self.collective.membership
-        members, others = membership.members, membership.others
-        nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
-        label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
-        return f"{label}, the group {membership.group}" if membership.group else label
+    name: str
+    ask: Callable[[Any], None]
+    take: Callable[[Any, Any], int | None]
+    complete: Callable[[Any, int], None]
+    begin: Callable[[Collective[Any, Any]], object] | None = None
+    handle_timeout: Callable[[Any], bool] | None = None
+    report_timeout: Callable[[Any], None] | None = None
+    discard: Callable[[Any], None] | None = None
+    remove_contribution: Callable[[Any, Any], None] | None = None
+    count_awaited: Callable[[Any], int] | None = None
+    missing: Callable[[Any], tuple[Proc, ...]] | None = None
+    label: Callable[[Any], str] | None = None
 
 
 class Membership(Generic[M, T]):
@@ -253,7 +219,7 @@ class Membership(Generic[M, T]):
     def __init__(
         self,
         tracker: Collectives[M, T],
-        kind: Kind[M, T],
+        kind: Kind,
         operation: str,
         members: frozenset[M],
         remote: frozenset[Proc],
@@ -287,7 +253,9 @@ class Collective(Generic[M, T]):
     """One operation in progress.
 
     Attributes:
-        meaning: The behavior of its kind; deleted when it has ended.
+        record: What the functions of its kind get: its own record of this operation, or the operation; deleted when it
+            has ended.
+        elsewhere: The procs of other places that have taken part, if the level above names them.
         state: A state of `CollectiveState`.
         ended_in: The state in which it has ended.
         arrived: The callers, each with the owner's data for the answer.
@@ -316,16 +284,17 @@ class Collective(Generic[M, T]):
         "awaited",
         "collect",
         "due",
+        "elsewhere",
         "ended_in",
         "ft",
         "gone",
         "left",
         "limits",
         "lost",
-        "meaning",
         "membership",
         "opener",
         "reason",
+        "record",
         "said",
         "since",
         "state",
@@ -349,7 +318,9 @@ class Collective(Generic[M, T]):
         self.due: float | None = None
         self.limits: dict[M, float] = _NO_LIMITS
         self._timer: Timer | None = None
-        self.meaning: Meaning[M, T] = membership.kind.means(self)
+        self.elsewhere: frozenset[Proc] | set[Proc] = _NO_MEMBERS
+        begin = membership.kind.begin
+        self.record: Any = self if begin is None else begin(self)
 
     def step(self, what: str) -> None:
         """Enter the state that follows an event.
@@ -383,6 +354,22 @@ class Collective(Generic[M, T]):
     def missing(self) -> list[M]:
         """Return the members that may still join."""
         return [m for m in self.membership.members if m not in self.arrived and m not in self.gone]
+
+    def missing_procs(self) -> tuple[Proc, ...]:
+        """Return the known procs that may still join, in order."""
+        missing = self.membership.kind.missing
+        return missing(self.record) if missing is not None else tuple(sorted([m.proc for m in self.missing()]))
+
+    @property
+    def label(self) -> str:
+        """A description of the participants."""
+        membership = self.membership
+        if membership.kind.label is not None:
+            return membership.kind.label(self.record)
+        members, others = membership.members, membership.others
+        nspaces = sorted({member.proc.nspace for member in members} | {proc.nspace for proc in others})
+        label = f"{len(members) + len(others)} procs of {', '.join(nspaces)}"
+        return f"{label}, the group {membership.group}" if membership.group else label
 
     def add_contribution(
         self,
@@ -472,14 +459,18 @@ class Collective(Generic[M, T]):
         Raises:
             PMIxError: The callers do not agree on it.
         """
-        self.awaited = self.meaning.count_awaited()
+        count = self.membership.kind.count_awaited
+        if count is not None:
+            self.awaited = count(self.record)
         self.settle()
 
     def take_back(self, member: M) -> T:
         """Remove the contribution of a member, and return the owner's data for its answer."""
         call = self.arrived.pop(member)
         self.said.pop(member, None)
-        self.meaning.remove_contribution(member)
+        remove = self.membership.kind.remove_contribution
+        if remove is not None:
+            remove(self.record, member)
         return call
 
     def settle(self) -> None:
@@ -498,7 +489,6 @@ class Collective(Generic[M, T]):
         state, membership = self.state, self.membership
         if state is _DONE:
             return False
-        meaning = self.meaning
         (membership.running if state is _GATHERING else membership.asking).remove(self)
         self.ended_in = state
         self.state = _ENDED[state]
@@ -510,11 +500,12 @@ class Collective(Generic[M, T]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        del self.meaning  # breaks the reference cycle, so that the collector has no work
-        if status is None:
-            meaning.discard()
-        else:
-            meaning.complete(status)
+        kind = membership.kind
+        if status is not None:
+            kind.complete(self.record, status)
+        elif kind.discard is not None:
+            kind.discard(self.record)
+        del self.record  # breaks the reference cycle, so that the collector has no work
         if membership.asking:
             self._ask_next()
         return True
@@ -531,25 +522,27 @@ class Collective(Generic[M, T]):
             self.step(CollectiveState.ALL_JOINED_QUEUED)
         else:
             self.state = _ALL_JOINED[self.state]
-            self.meaning.ask()
+            membership.kind.ask(self.record)
 
     def _ask_next(self) -> None:
         following = self.membership.asking[0]
         if following.state is _QUEUED:
             following.step(CollectiveState.PREDECESSOR_DONE)
-            following.meaning.ask()
+            self.membership.kind.ask(following.record)
 
     def _overdue(self) -> None:
-        if self.meaning.handle_timeout():
+        kind = self.membership.kind
+        if kind.handle_timeout is not None and kind.handle_timeout(self.record):
             return
         if self.is_forwarded:
             # The host has the same limit and knows the procs that are missing elsewhere: it gets a moment to answer.
             self.expire(HOST_GRACE, statuses.ERR_TIMEOUT)
         else:
             membership = self.membership
-            if membership.others and not membership.asking and membership.running[:1] == [self]:
-                # Not if one before it has not ended: the others would end that one.
-                self.meaning.report_timeout()
+            is_first = membership.others and not membership.asking and membership.running[:1] == [self]
+            # Not if one before it has not ended: the others would end that one.
+            if is_first and kind.report_timeout is not None:
+                kind.report_timeout(self.record)
             self.finish(statuses.ERR_TIMEOUT)
 
 
@@ -581,7 +574,7 @@ class Collectives(Generic[M, T]):
 
     def membership(
         self,
-        kind: Kind[M, T],
+        kind: Kind,
         members: Iterable[M],
         remote: Iterable[Proc] = (),
         asks: bool = False,
@@ -600,7 +593,7 @@ class Collectives(Generic[M, T]):
 
     def _membership(
         self,
-        kind: Kind[M, T],
+        kind: Kind,
         operation: str,
         members: frozenset[M],
         remote: frozenset[Proc],
@@ -614,7 +607,7 @@ class Collectives(Generic[M, T]):
         return membership
 
     def of_group(
-        self, kind: Kind[M, T], group: str, members: frozenset[M], remote: frozenset[Proc], member: M
+        self, kind: Kind, group: str, members: frozenset[M], remote: frozenset[Proc], member: M
     ) -> Membership[M, T]:
         """Return the membership of a member's operation that all participants call by the group's name."""
         known = self._named.get(group)
@@ -867,8 +860,8 @@ class Collectives(Generic[M, T]):
         found = []
         for collective in self.running:
             arrived = tuple(sorted(member.proc for member in collective.arrived))
-            missing = collective.meaning.missing()
-            label = collective.meaning.label + ("" if missing or collective.awaited else ", with the host")
+            missing = collective.missing_procs()
+            label = collective.label + ("" if missing or collective.awaited else ", with the host")
             found.append(Pending(collective.membership.operation, label, arrived, missing, collective.since))
         return found
 
@@ -896,5 +889,5 @@ class Collectives(Generic[M, T]):
         return collective
 
 
-def _operation(kind: Kind[M, T], id: str) -> str:
+def _operation(kind: Kind, id: str) -> str:
     return f"{kind.name} {id}" if id else kind.name

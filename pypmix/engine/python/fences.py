@@ -1,9 +1,9 @@
 """Fence on a server: among procs of this node alone, and with procs of other nodes through the host.
 
 **The way of a fence.** `Fences.fence` decodes the request and finds the membership of its procs; the call joins the
-collective of that membership, a `Fence`. The last caller of this node completes it. If all procs are of this node it
-ends there, without an upcall. Otherwise `ask` makes one upcall to the host, with the data that the members have
-committed, if a caller collects; `take` stores the data of the other servers' procs, and `ended` answers the callers.
+collective of that membership. The last caller of this node completes it. If all procs are of this node it ends there,
+without an upcall. Otherwise `_ask` makes one upcall to the host, with the data that the members have committed, if a
+caller collects; `_take` stores the data of the other servers' procs, and `_complete` answers the callers.
 
 **Requests are read once.** The procs of a job send the same bytes again and again. `Plan` is a decoded request. It is
 remembered by its bytes, and by each `Peer` as its last one, which `Peer.handle` compares before anything is decoded. A
@@ -24,8 +24,22 @@ from functools import partial
 
 from pypmix.engine.collective.machine import Kind
 from pypmix.engine.collective.rules import FENCE, checksum, is_ft
-from pypmix.engine.groups.talk import KEPT, keep, number
-from pypmix.engine.python.collectives import DESTRUCTS, NodeMeaning, address_of, timeout_of, with_ft
+from pypmix.engine.groups.talk import ABSENT, KEPT, keep, number
+from pypmix.engine.groups.talk import procs as listing
+from pypmix.engine.python.collectives import (
+    DESTRUCTS,
+    address_of,
+    answer_all,
+    answer_failures,
+    combine_directives,
+    committed_data,
+    gone_procs,
+    procs_of,
+    report_timeout,
+    submit,
+    timeout_of,
+    with_ft,
+)
 from pypmix.engine.python.modex import is_true
 from pypmix.engine.python.node import Plan
 from pypmix.standard import keys, statuses
@@ -40,10 +54,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.engine.collective.machine import Collective
+    from pypmix.engine.python.collectives import NodeCollective
     from pypmix.engine.python.modex import Modex
-    from pypmix.engine.python.node import Call, Node, Peer
-    from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.node import Node, Peer
     from pypmix.engine.python.serverdata import Cache
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Info
@@ -51,6 +64,9 @@ if TYPE_CHECKING:
 
 MAX_PLANS = 1024
 MAX_PLAN = 64 << 10
+
+_ANSWERED_ALIKE = (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS)
+_OURS = frozenset((FENCE_PARTICIPANTS,))
 
 
 class Fences:
@@ -65,7 +81,10 @@ class Fences:
 
     def __init__(self, server: Node, modex: Modex) -> None:
         self._server = server
-        self._kind: Kind[Process, Call] = Kind(FENCE, partial(Fence, server, modex))
+        self._modex = modex
+        self._kind = Kind(
+            FENCE, self._ask, self._take, self._complete, report_timeout=partial(report_timeout, server, _report_op)
+        )
         self._plans: Cache[tuple[bytes, int, Release], Plan] = server.store.cache(MAX_PLANS, Plan.forgotten)
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -121,74 +140,59 @@ class Fences:
         server.collectives.join(membership, process, (peer, tag), collect, timeout, said, is_ft(FENCE, infos))
         return None
 
+    # The kind of operation
 
-_ANSWERED_ALIKE = (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS)
-_OURS = frozenset((FENCE_PARTICIPANTS,))
-
-
-class Fence(NodeMeaning):
-    """One fence."""
-
-    __slots__ = ("_modex", "_remote")
-
-    def __init__(self, server: Node, modex: Modex, collective: Collective[Process, Call]) -> None:
-        self.server = server
-        self.collective = collective
-        self._modex = modex
-        self._remote: set[Proc] = set()
-        """The procs of other servers that have taken part."""
-
-    def directives(self, without: frozenset[str] = _OURS) -> tuple[Info, ...]:
-        return super().directives(without)
-
-    def ask(self) -> None:
+    def _ask(self, fence: NodeCollective) -> None:
         """Make the upcall of a fence with other servers, now that all procs of this server have joined."""
-        data = self.committed() if self.collective.collect else b""
-        self.submit(FenceUpcall(self.procs(), self.directives_and_gone(), data))
+        directives = combine_directives(fence, _OURS)
+        if fence.lost:
+            directives = (*directives, listing(ABSENT, gone_procs(fence)))
+        data = committed_data(self._server, fence) if fence.collect else b""
+        submit(self._server, fence, FenceUpcall(procs_of(fence), directives, data))
 
-    def make_upcall(self, directives: tuple[Info, ...]) -> FenceUpcall:
-        return FenceUpcall(self.procs(), directives, b"")
-
-    def take(self, result: Any) -> int:
+    def _take(self, fence: NodeCollective, result: Any) -> int:
         """Store the data of the other servers' procs."""
-        collective = self.collective
-        others = collective.membership.others
-        return self._modex.take_in(result, others, "the data of a fence", self._remote) or collective.status
+        fence.elsewhere = set()
+        others = fence.membership.others
+        return self._modex.take_in(result, others, "the data of a fence", fence.elsewhere) or fence.status
 
-    def complete(self, status: int) -> None:
+    def _complete(self, fence: NodeCollective, status: int) -> None:
         """Answer the callers."""
-        collective = self.collective
-        if status == statuses.ERR_PARTIAL_SUCCESS:
-            self.name_gone(status)
-        if collective.absent is not None or status not in _ANSWERED_ALIKE:
-            self.fail(status)
+        gone = gone_procs(fence) if status == statuses.ERR_PARTIAL_SUCCESS else ()
+        if fence.absent is not None or gone or status not in _ANSWERED_ALIKE:
+            answer_failures(fence, status, gone)
             return
-        if status == statuses.SUCCESS and collective.membership.group:
-            self._succeed_with_participants()
+        if status == statuses.SUCCESS and fence.membership.group:
+            _answer_with_participants(fence)
         else:
-            self.succeed(status)
-        if collective.collect:
-            for peer, _ in collective.arrived.values():
-                peer.bundle = collective.membership
+            answer_all(fence, status)
+        if fence.collect:
+            for peer, _ in fence.arrived.values():
+                peer.bundle = fence.membership
 
-    def _succeed_with_participants(self) -> None:
-        """Answer the callers, and add the participants for callers that ask for them."""
-        collective, said = self.collective, self.collective.said
-        asking = {each for each, (_, infos) in said.items() if number(infos, FENCE_PARTICIPANTS) is not None}
-        if not asking:
-            self.succeed()
-            return
-        group = collective.membership.group.partition("\0")[0]
-        participants = tuple(sorted([*[process.proc for process in collective.arrived], *self._remote]))
-        mark = checksum(participants)
-        for process, (peer, tag) in list(collective.arrived.items()):
-            if process not in asking or peer.denied:
-                peer.status(tag, peer.denied)
-                peer.denied = 0
-                continue
-            expected = number(said[process][1], FENCE_PARTICIPANTS) == mark
-            if peer.pypmix:
-                peer.send(tag, encode_participants(peer.buffer_type, () if expected else participants))
-            else:
-                keep(peer.participants, group, participants, KEPT)
-                peer.status(tag, statuses.SUCCESS)
+
+def _answer_with_participants(fence: NodeCollective) -> None:
+    """Answer the callers, and add the participants for callers that ask for them."""
+    asking = {each for each, (_, infos) in fence.said.items() if number(infos, FENCE_PARTICIPANTS) is not None}
+    if not asking:
+        answer_all(fence)
+        return
+    group = fence.membership.group.partition("\0")[0]
+    participants = tuple(sorted([*[process.proc for process in fence.arrived], *fence.elsewhere]))
+    mark = checksum(participants)
+    for process, (peer, tag) in list(fence.arrived.items()):
+        if process not in asking or peer.denied:
+            peer.status(tag, peer.denied)
+            peer.denied = 0
+            continue
+        expected = number(fence.said[process][1], FENCE_PARTICIPANTS) == mark
+        if peer.pypmix:
+            peer.send(tag, encode_participants(peer.buffer_type, () if expected else participants))
+        else:
+            keep(peer.participants, group, participants, KEPT)
+            peer.status(tag, statuses.SUCCESS)
+
+
+def _report_op(fence: NodeCollective, directives: tuple[Info, ...]) -> FenceUpcall:
+    """Return the upcall that reports a fence whose limit passed here."""
+    return FenceUpcall(procs_of(fence), tuple([info for info in directives if info.key not in _OURS]), b"")

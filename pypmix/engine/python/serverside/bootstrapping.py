@@ -11,9 +11,7 @@ that construct takes them from here (`Constructing.guests`).
 
 from __future__ import annotations
 
-from functools import partial
-
-from pypmix.engine.collective.machine import CollectiveState, Kind, Membership
+from pypmix.engine.collective.machine import CollectiveState, Membership
 from pypmix.engine.collective.rules import (
     CONSTRUCT,
     MAX_LEADERS,
@@ -28,7 +26,7 @@ from pypmix.engine.python.collectives import absent_of, committed_infos, status_
 from pypmix.engine.python.modexrequests import data_of
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
-from pypmix.engine.python.serverside.constructs import OWN, Construct, group_info
+from pypmix.engine.python.serverside.constructs import OWN, Construct, construct_kind, group_info
 from pypmix.engine.python.serverside.forming import Outcome, told, told_as
 from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.engine.times import HOST_GRACE
@@ -80,6 +78,7 @@ class Bootstrap(Construct):
     # The callers that may still join
 
     def count_awaited(self) -> int:
+        """Return the number of callers that may still join."""
         if self._offered:
             return len(self._offered)
         count = leader_count(self._leaders.values())
@@ -88,8 +87,8 @@ class Bootstrap(Construct):
     def missing(self) -> tuple[Proc, ...]:
         return self.added()
 
-    @property
     def label(self) -> str:
+        """Describe the participants."""
         return f"{max(self._leaders.values())} leaders" if self._leaders else "to be added"
 
     def _adds_others(self) -> bool:
@@ -155,6 +154,7 @@ class Bootstrap(Construct):
             collective.finish(None)
 
     def remove_contribution(self, member: Process) -> None:
+        """Forget a caller."""
         self._leaders.pop(member, None)
         timer = self._timers.pop(member, None)
         if timer is not None:
@@ -274,9 +274,15 @@ def offer(groups: Constructing, name: str, process: Process, call: Call, plan: P
     found: list[object] = [*groups.bootstraps(name)]
     if not found:
         tracker = groups.server.collectives
-        kind: Kind[Process, Call] = Kind(CONSTRUCT, partial(Bootstrap, groups))
+        kind = construct_kind(
+            groups,
+            Bootstrap,
+            remove_contribution=Bootstrap.remove_contribution,
+            count_awaited=Bootstrap.count_awaited,
+            label=Bootstrap.label,
+        )
         membership = Membership(tracker, kind, f"{CONSTRUCT} {name}", frozenset(), frozenset())
-        found.append(tracker.begin(membership, process).meaning)
+        found.append(tracker.begin(membership, process).record)
     bootstrap = found[0]
     assert isinstance(bootstrap, Bootstrap)
     if process in bootstrap.collective.arrived:

@@ -11,7 +11,20 @@ from pypmix.engine.common import ignore
 from pypmix.engine.connects import id_of
 from pypmix.engine.groups.talk import ABSENT, flag, found, listed, proc, text
 from pypmix.engine.groups.talk import procs as listing
-from pypmix.engine.python.collectives import NodeMeaning, address_of, committed_infos, timeout_of, with_ft
+from pypmix.engine.python.collectives import (
+    address_of,
+    answer_failures,
+    combine_directives,
+    committed_data,
+    committed_infos,
+    gone_procs,
+    procs_of,
+    report_timeout,
+    submit,
+    take_committed,
+    timeout_of,
+    with_ft,
+)
 from pypmix.engine.python.node import Topic, fields_of
 from pypmix.engine.python.serverdata import Connection
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
@@ -43,8 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.engine.collective.machine import Collective, Membership, Said
+    from pypmix.engine.python.collectives import NodeCollective
     from pypmix.engine.python.node import Call, Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.serverdata import Store
     from pypmix.engine.python.serverside.grouprecords import Records
 
     Title = tuple[str, frozenset[Proc]]
@@ -70,8 +85,21 @@ class Connecting(Topic):
         super().__init__(server)
         self.records = records
         self.handlers = {Command.CONNECTNB: self._connect, Command.DISCONNECTNB: self._disconnect}
-        self._connects: Kind[Process, Call] = Kind(CONNECT, partial(_Connect, self))
-        self._disconnects: Kind[Process, Call] = Kind(DISCONNECT, partial(_Disconnect, self))
+        self._connects = Kind(
+            CONNECT,
+            self._ask_connect,
+            self._take_connect,
+            self._complete_connect,
+            begin=_Connect,
+            report_timeout=lambda connect: report_timeout(server, _report_connect, connect.collective),
+        )
+        self._disconnects = Kind(
+            DISCONNECT,
+            self._ask_disconnect,
+            self._take_disconnect,
+            self._complete_disconnect,
+            report_timeout=partial(report_timeout, server, _report_disconnect),
+        )
         self._notified_elsewhere: dict[Title, None] = {}
         """Connects for which a caller of another server wants an event of each participant."""
         self._requested: dict[Title, None] = {}
@@ -91,7 +119,7 @@ class Connecting(Topic):
         group, membership = self._meeting(self._connects, procs, peer.process, id)
         under_way = next((each for each in membership.running if peer.process not in each.arrived), None)
         arrived = () if under_way is None else tuple(under_way.arrived)
-        loud = (under_way is not None and _of(under_way).loud) or (
+        loud = (under_way is not None and under_way.record.is_loud) or (
             bool(self._notified_elsewhere) and _title(membership) in self._notified_elsewhere
         )
         each, requests = is_set(infos, CONNECT_NOTIFY_EACH), is_set(infos, CONNECT_NOTIFY_REQ)
@@ -106,7 +134,7 @@ class Connecting(Topic):
                 beyond = ()
         connect = self._join(membership, group, procs, infos, (peer, tag), timeout)
         if connect.is_running:
-            _of(connect).loud |= loud or each
+            connect.record.is_loud |= loud or each
 
     def _disconnect(self, peer: Peer, tag: int, payload: bytes) -> None:
         fields = fields_of(peer, Command.DISCONNECTNB, payload)
@@ -142,7 +170,7 @@ class Connecting(Topic):
         return (Proc.unchecked(name, RANK_WILDCARD),), rest
 
     def _meeting(
-        self, kind: Kind[Process, Call], procs: tuple[Proc, ...], caller: Process, id: str = ""
+        self, kind: Kind, procs: tuple[Proc, ...], caller: Process, id: str = ""
     ) -> tuple[str, Membership[Process, Call]]:
         """Return the group's name, empty if the procs are not a group, and the membership that a request names.
 
@@ -238,8 +266,8 @@ class Connecting(Topic):
         if under_way or title not in [(each.id, frozenset(each.formed)) for each in connections]:
             _note(self._notified_elsewhere, title)
         for connect in under_way:
-            _of(connect).tell_of_all()
-            _of(connect).loud = True
+            self._tell_of_all(connect.record)
+            connect.record.is_loud = True
         return event
 
     def requested(self, event: Notification) -> Notification | None:
@@ -358,125 +386,63 @@ class Connecting(Topic):
         for process in namespace.processes.values():
             self._tokens.pop(process, None)
 
+    # The kinds of operation
 
-class _Joint(NodeMeaning):
-    """A connect or a disconnect."""
-
-    __slots__ = ("connecting",)
-
-    def __init__(self, connecting: Connecting, collective: Collective[Process, Call]) -> None:
-        super().__init__(connecting.server, collective)
-        self.connecting = connecting
-
-    def finish_incomplete(self) -> bool:
+    def _finish_incomplete(self, collective: NodeCollective) -> bool:
         """End an operation of this server alone if procs are missing; return True if it was ended."""
-        collective = self.collective
         if collective.status == statuses.SUCCESS or collective.membership.others:
             return False
-        collective.absent = self.gone_procs()
+        collective.absent = gone_procs(collective)
         collective.finish(collective.status)
         return True
 
-    def submitted(self) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
-        """Return the procs and the directives for the host."""
-        gone = self.gone_procs()
-        directives = self.directives(KEPT_HERE)
-        return self.procs(), (*directives, listing(ABSENT, gone)) if gone else directives
-
-
-class _Connect(_Joint):
-    """A connect.
-
-    Attributes:
-        loud: Whether participants get an event of each proc that joins.
-        made: The connection as the host has returned it.
-    """
-
-    __slots__ = ("loud", "made")
-
-    def __init__(self, connecting: Connecting, collective: Collective[Process, Call]) -> None:
-        super().__init__(connecting, collective)
-        self.loud = False
-        self.made = Connected()
-
-    def ask(self) -> None:
+    def _ask_connect(self, connect: _Connect) -> None:
         """Ask the host, now that all procs have joined."""
-        if not self.finish_incomplete():
-            procs, directives = self.submitted()
-            data = self.committed() if self.collective.membership.others else b""
-            self.submit(Connect(procs, (*directives, *committed_infos(data))))
+        collective = connect.collective
+        if not self._finish_incomplete(collective):
+            data = committed_data(self.server, collective) if collective.membership.others else b""
+            procs, directives = _joint_request(collective)
+            submit(self.server, collective, Connect(procs, (*directives, *committed_infos(data))))
 
-    def make_upcall(self, directives: tuple[Info, ...]) -> Connect:
-        return Connect(self.procs(), directives)
-
-    def tell_of_all(self) -> None:
-        """Report all procs that have joined, if none was reported before."""
-        membership = self.collective.membership
+    def _tell_of_all(self, connect: _Connect) -> None:
+        """Report all procs that have joined a connect, if none was reported before."""
+        membership = connect.collective.membership
         infos = (text(CONNECT_ID, membership.id),) if membership.id else ()
-        for process in () if self.loud else tuple(self.collective.arrived):
-            self.connecting.tell_of_comer(membership, process, infos)
+        for process in () if connect.is_loud else tuple(connect.collective.arrived):
+            self.tell_of_comer(membership, process, infos)
 
-    def take(self, result: object) -> int:
+    def _take_connect(self, connect: _Connect, result: object) -> int:
         """Read the host's result."""
-        collective = self.collective
+        collective = connect.collective
         if result is None:
             return collective.status
         try:
-            made = self._read(result)
-            others = self.collective.membership.others
+            made = _read(collective, self.server.store, result)
+            others = collective.membership.others
             beyond = self.server.store.expand(others, remote=True)[1] if others else frozenset()
-            self.made = made.replace(directives=self.take_committed(made.directives, beyond))
+            rest = take_committed(self.server, collective, made.directives, beyond)
+            connect.made = made.replace(directives=rest)
         except NotFound as problem:
             return problem.code
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered a connect with nonsense: {problem}")
             return statuses.ERROR
         # Participants elsewhere may have asked that it continues without ended procs.
-        collective.ft = collective.ft or bool(self.made.nspace) or is_set(self.made.directives, CONNECT_OPTIONAL)
+        collective.ft = collective.ft or bool(connect.made.nspace) or is_set(connect.made.directives, CONNECT_OPTIONAL)
         return collective.status
 
-    def _read(self, result: object) -> Connected:
-        """Return the nspace that the host has assigned, and its procs by rank.
-
-        Raises:
-            TypeError: The host's answer is not a `Connected`.
-            ValueError: It is not valid.
-            NotFound: It leaves the procs to the server, which does not know all of their jobs.
-        """
-        if not isinstance(result, Connected):
-            raise TypeError(f"a Connected or None is wanted, not {type(result).__name__}")
-        nspace, members = result.nspace, result.procs
-        if not isinstance(nspace, str) or len(nspace.encode()) > MAX_NSLEN or "\0" in nspace:
-            raise ValueError(f"{nspace!r:.300} is not a valid nspace")
-        if not nspace:
-            return result.replace(procs=())
-        store = self.server.store
-        if store.get(nspace) is not None or nspace in store.groups:
-            raise ValueError(f"there is {nspace!r} already")
-        came = [process.proc for process in self.collective.arrived]
-        if not members:
-            others = self.collective.membership.others
-            members = placed((), (*came, *(store.expand(others)[1] if others else ())))
-        distinct = set(members)
-        if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
-            raise ValueError(f"the ranks of {nspace!r} are one proc each")
-        if len(members) > MAX_CONNECTED or not distinct.issuperset(came):
-            raise ValueError(f"the connection {nspace!r} has to have all who have come, {MAX_CONNECTED} at the most")
-        return result.replace(procs=members)
-
-    def complete(self, status: int) -> None:
+    def _complete_connect(self, connect: _Connect, status: int) -> None:
         """Answer the callers, with the job info of the others' nspaces and the host's directives."""
-        made, store, collective = self.made, self.server.store, self.collective
+        made, store, collective = connect.made, self.server.store, connect.collective
         membership = collective.membership
         given = [*made.directives, *[info for _, infos in collective.said.values() for info in infos]]
-        known = self.connecting.forget_requests(membership)
+        known = self.forget_requests(membership)
         known = known or any(is_set(infos, CONNECT_NOTIFY_EACH) for _, infos in collective.said.values())
         if not known and is_set(made.directives, CONNECT_NOTIFY_EACH):
             # Only the end has shown that a caller elsewhere wants an event of each participant.
-            self.tell_of_all()
+            self._tell_of_all(connect)
         if status != statuses.SUCCESS:
-            self.name_gone(status)
-            self.fail(status)
+            answer_failures(collective, status, gone_procs(collective))
             return
         names = {each.nspace for each in made.procs}
         if not names:
@@ -486,31 +452,34 @@ class _Connect(_Joint):
         spaces = {name: store.get(name) for name in sorted(names)}
         if None in spaces.values() and not is_set(given, CONNECT_OPTIONAL):
             # The host has agreed to the connect, and has not registered these jobs here.
-            self.fail(statuses.ERR_NOT_FOUND)
+            answer_failures(collective, statuses.ERR_NOT_FOUND)
             return
-        records = self.connecting.records() if made.nspace else None
+        records = self.records() if made.nspace else None
         callers, said = dict(collective.arrived), dict(collective.said)
         if records is not None:
             flags = is_set(given, CONNECT_EARLY_TERM), is_set(given, CONNECT_NOTIFY_EACH)
             connection = store.connections[made.nspace] = Connection(made.nspace, membership.id, *flags)
             records.form(made.nspace, made.procs, connection)
-        self._answer(callers, said, spaces)
+        self._answer(made, callers, said, spaces)
         if records is not None:
             # A proc that has ended in the meantime leaves its rank vacant.
             records.remove_ended(made.procs)
             records.review(made.nspace)
 
     def _answer(
-        self, callers: dict[Process, Call], contributions: dict[Process, Said], spaces: dict[str, Namespace | None]
+        self,
+        made: Connected,
+        callers: dict[Process, Call],
+        contributions: dict[Process, Said],
+        spaces: dict[str, Namespace | None],
     ) -> None:
         """Send each caller the job info of the others' nspaces, and the names that it has asked for."""
-        made = self.made
         packed: dict[tuple[object, ...], bytes] = {}
         for process, (peer, tag) in callers.items():
             infos = contributions[process][1]
             named = made.nspace and is_set(infos, CONNECT_ASSIGN)
             if named and not peer.pypmix:
-                self.connecting.keep(process, infos, made)
+                self.keep(process, infos, made)
                 named = False
             form = peer.buffer_type, peer.release, peer.rule, named, process.namespace
             payload = packed.get(form)
@@ -524,59 +493,103 @@ class _Connect(_Joint):
                 payload = packed[form] = encode_status(peer.buffer_type, statuses.SUCCESS) + packer.bytes()
             peer.send(tag, payload)
 
-
-class _Disconnect(_Joint):
-    """A disconnect."""
-
-    __slots__ = ()
-
-    def ask(self) -> None:
+    def _ask_disconnect(self, disconnect: NodeCollective) -> None:
         """Ask the host, now that all procs have joined."""
-        if self.finish_incomplete():
+        if self._finish_incomplete(disconnect):
             return
-        for connection in self._connections():
-            self.connecting.records().report_ended(connection.nspace)
+        for connection in self._connections(disconnect):
+            self.records().report_ended(connection.nspace)
             connection.leaving = True
-        self.submit(Disconnect(*self.submitted()))
+        submit(self.server, disconnect, Disconnect(*_joint_request(disconnect)))
 
-    def make_upcall(self, directives: tuple[Info, ...]) -> Disconnect:
-        return Disconnect(self.procs(), directives)
-
-    def take(self, result: object) -> int:
+    def _take_disconnect(self, disconnect: NodeCollective, result: object) -> int:
         """Report the procs that had ended when the host decided, while the members are still connected."""
         try:
             ended = listed(returned(result, Info), ABSENT)
         except TypeError as problem:
             self.server.host.log(f"the host answered a disconnect with nonsense: {problem}")
             ended = ()
-        for connection in self._connections():
-            self.connecting.records().report_withheld(connection, ended)
-        return self.collective.status
+        for connection in self._connections(disconnect):
+            self.records().report_withheld(connection, ended)
+        return disconnect.status
 
-    def complete(self, status: int) -> None:
+    def _complete_disconnect(self, disconnect: NodeCollective, status: int) -> None:
         """Answer the callers; remove the connections that they have named, unless the disconnect has failed."""
-        connections = self._connections()
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or self.collective.absent is not None:
+        connections = self._connections(disconnect)
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS) or disconnect.absent is not None:
             for connection in connections:
-                self.connecting.records().report_withheld(connection)
-            self.fail(status)
+                self.records().report_withheld(connection)
+            answer_failures(disconnect, status)
             return
         for connection in connections:
-            self.connecting.records().dissolve(connection.nspace)
-        for peer, tag in self.collective.arrived.values():
+            self.records().dissolve(connection.nspace)
+        for peer, tag in disconnect.arrived.values():
             peer.status(tag, status)
 
-    def _connections(self) -> list[Connection]:
-        """Return the connections that it is of."""
+    def _connections(self, disconnect: NodeCollective) -> list[Connection]:
+        """Return the connections that a disconnect ends."""
         known = self.server.store.connections
-        return [known[name] for name in sorted(self.collective.membership.groups) if name in known]
+        return [known[name] for name in sorted(disconnect.membership.groups) if name in known]
 
 
-def _of(connect: Collective[Process, Call]) -> _Connect:
-    """Return the meaning of a running connect."""
-    meaning = connect.meaning
-    assert isinstance(meaning, _Connect)
-    return meaning
+class _Connect:
+    """The record of a connect.
+
+    Attributes:
+        collective: The operation.
+        is_loud: Whether participants get an event of each proc that joins.
+        made: The connection as the host has returned it.
+    """
+
+    __slots__ = ("collective", "is_loud", "made")
+
+    def __init__(self, collective: NodeCollective) -> None:
+        self.collective = collective
+        self.is_loud = False
+        self.made = Connected()
+
+
+def _joint_request(collective: NodeCollective) -> tuple[tuple[Proc, ...], tuple[Info, ...]]:
+    """Return the procs and the directives of a connect or disconnect for the host."""
+    gone, directives = gone_procs(collective), combine_directives(collective, KEPT_HERE)
+    return procs_of(collective), (*directives, listing(ABSENT, gone)) if gone else directives
+
+
+def _read(collective: NodeCollective, store: Store, result: object) -> Connected:
+    """Return the nspace that the host has assigned, and its procs by rank.
+
+    Raises:
+        TypeError: The host's answer is not a `Connected`.
+        ValueError: It is not valid.
+        NotFound: It leaves the procs to the server, which does not know all of their jobs.
+    """
+    if not isinstance(result, Connected):
+        raise TypeError(f"a Connected or None is wanted, not {type(result).__name__}")
+    nspace, members = result.nspace, result.procs
+    if not isinstance(nspace, str) or len(nspace.encode()) > MAX_NSLEN or "\0" in nspace:
+        raise ValueError(f"{nspace!r:.300} is not a valid nspace")
+    if not nspace:
+        return result.replace(procs=())
+    if store.get(nspace) is not None or nspace in store.groups:
+        raise ValueError(f"there is {nspace!r} already")
+    came = [process.proc for process in collective.arrived]
+    if not members:
+        others = collective.membership.others
+        members = placed((), (*came, *(store.expand(others)[1] if others else ())))
+    distinct = set(members)
+    if any(type(each) is not Proc or each.rank > RANK_VALID for each in members) or len(distinct) < len(members):
+        raise ValueError(f"the ranks of {nspace!r} are one proc each")
+    if len(members) > MAX_CONNECTED or not distinct.issuperset(came):
+        raise ValueError(f"the connection {nspace!r} has to have all who have come, {MAX_CONNECTED} at the most")
+    return result.replace(procs=members)
+
+
+def _report_connect(collective: NodeCollective, directives: tuple[Info, ...]) -> Connect:
+    return Connect(procs_of(collective), directives)
+
+
+def _report_disconnect(collective: NodeCollective, directives: tuple[Info, ...]) -> Disconnect:
+    return Disconnect(procs_of(collective), directives)
 
 
 def _title(membership: Membership[Process, Call]) -> Title:

@@ -18,8 +18,18 @@ additional steps between the last caller and the host's decision:
 
 from __future__ import annotations
 
-from pypmix.engine.collective.machine import CollectiveState
-from pypmix.engine.collective.rules import CONSTRUCT_FT, Wish, agreed_order, bootstrap_order, final_order, placed
+from functools import partial
+
+from pypmix.engine.collective.machine import CollectiveState, Kind
+from pypmix.engine.collective.rules import (
+    CONSTRUCT,
+    CONSTRUCT_FT,
+    Wish,
+    agreed_order,
+    bootstrap_order,
+    final_order,
+    placed,
+)
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import (
     ABORT,
@@ -38,7 +48,17 @@ from pypmix.engine.groups.talk import (
     size,
     text,
 )
-from pypmix.engine.python.collectives import NodeMeaning, committed_infos, status_info
+from pypmix.engine.python.collectives import (
+    answer_failures,
+    combine_directives,
+    committed_data,
+    committed_infos,
+    gone_procs,
+    procs_of,
+    status_info,
+    submit,
+    take_committed,
+)
 from pypmix.engine.python.node import answer_failure
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, told, told_as
@@ -63,6 +83,8 @@ from pypmix.standard.types import Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from pypmix.engine.collective.machine import Collective, Said
     from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
@@ -122,7 +144,7 @@ class Constructing(Forming):
                 bootstrap.guests_over(status, outcome)
 
 
-class Construct(NodeMeaning):
+class Construct:
     """A running construct, with its callers of this server.
 
     Attributes:
@@ -154,6 +176,7 @@ class Construct(NodeMeaning):
         "as_asked",
         "cancelled",
         "claims",
+        "collective",
         "declared",
         "due",
         "extended",
@@ -165,10 +188,9 @@ class Construct(NodeMeaning):
         "plan",
         "reacting",
         "round",
+        "server",
         "told",
     )
-
-    host_is_optional = True
 
     is_open = False
     """Whether its callers do not know each other; see `Bootstrap`."""
@@ -204,6 +226,10 @@ class Construct(NodeMeaning):
     def here(self) -> list[Proc]:
         """The procs of this server that take part."""
         return [process.proc for process in self.collective.membership.members]
+
+    def procs(self) -> tuple[Proc, ...]:
+        """Return the procs that take part, in order."""
+        return procs_of(self.collective)
 
     def called(self, process: Process, plan: Plan) -> None:
         """Apply the request of a proc that is about to join."""
@@ -250,7 +276,7 @@ class Construct(NodeMeaning):
     def missing(self) -> tuple[Proc, ...]:
         collective = self.collective
         if CollectiveState.ADDING not in (collective.state, collective.ended_in):
-            return super().missing()
+            return tuple(sorted([member.proc for member in collective.missing()]))
         added = self.added()
         came = self._groups.guests(self.name, added)
         return tuple([each for each in added if each not in came])
@@ -289,8 +315,8 @@ class Construct(NodeMeaning):
             if plan is not None:
                 plan.question = members, directives, self._order
         if not self.alone:
-            directives = (*directives, *committed_infos(self.committed()))
-        self.submit(GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives))
+            directives = (*directives, *committed_infos(committed_data(self.server, collective)))
+        submit(self.server, collective, GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives), is_optional=True)
 
     def _lacks(self) -> bool:
         """Wait for added procs or fail, if all procs are of this server and some are absent.
@@ -299,7 +325,7 @@ class Construct(NodeMeaning):
             True if the host must not be asked now.
         """
         collective = self.collective
-        absent = () if collective.ft else self.gone_procs()
+        absent = () if collective.ft else gone_procs(self.collective)
         added = () if absent or (self.plan is not None and self.plan.plain) else self.added()
         if added and not self._adds_others():
             store = self.server.store
@@ -327,9 +353,12 @@ class Construct(NodeMeaning):
         order, members = self._arranged([each for each in added if each in guests])
         says = [*[(process.proc, infos) for process, (_, infos) in said.items()], *guests.items()]
         shared = self._shared = {each: items for each, infos in says if (items := group_info(infos))}
-        gone = self.gone_procs()
+        gone = gone_procs(self.collective)
         self._order = order
-        directives = [*self.directives(self.left_out), *[told(*each) for each in sorted(shared.items())]]
+        directives = [
+            *combine_directives(self.collective, self.left_out),
+            *[told(*each) for each in sorted(shared.items())],
+        ]
         if gone or self.lacking:
             directives.append(procs(ABSENT, (*gone, *self.lacking)))
         if order:
@@ -366,7 +395,7 @@ class Construct(NodeMeaning):
         )
         if not guests:
             return order, self.procs()
-        present = placed(order, {*self.here}.difference(self.gone_procs()))
+        present = placed(order, {*self.here}.difference(gone_procs(self.collective)))
         return bootstrap_order([present], guests, order), tuple(sorted({*self.procs(), *guests}))
 
     # Results
@@ -382,7 +411,7 @@ class Construct(NodeMeaning):
             if stands:
                 self.outcome = self._as_before(infos) or self._outcome(infos)
                 if returned_infos:
-                    self.take_committed(returned_infos, self.outcome.members)
+                    take_committed(self.server, self.collective, returned_infos, self.outcome.members)
         except (TypeError, ValueError) as problem:
             self.server.host.log(f"the host answered construct of {self.name!r} with nonsense: {problem}")
             return statuses.ERROR
@@ -439,7 +468,7 @@ class Construct(NodeMeaning):
             ValueError: The answer is not valid.
         """
         collective, membership, plan = self.collective, self.collective.membership, self.plan
-        absent = () if membership.others else (*self.gone_procs(), *self.lacking)
+        absent = () if membership.others else (*gone_procs(self.collective), *self.lacking)
         members: tuple[Proc, ...] = ()
         if all(info.key != keys.GROUP_MEMBERSHIP for info in infos):
             added = () if membership.others or (plan is not None and plan.plain) else self.added()
@@ -491,7 +520,7 @@ class Construct(NodeMeaning):
         if collective.membership.others and self.leader in self.told and not self.aborted:
             self._select(None)
         if status not in ABORTED:
-            self.fail(status or statuses.ERROR)
+            answer_failures(collective, status or statuses.ERROR)
             return
         for peer, tag in collective.arrived.values():
             answer_failure(peer, tag, told_as(status, peer), collective.absent, collective.reason)
@@ -615,7 +644,7 @@ class Construct(NodeMeaning):
         if self.leader in self.due:
             # The other failures are reported to the next leader.
             return
-        for failed in self.gone_procs():
+        for failed in gone_procs(self.collective):
             if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
                 continue
             # A later caller may be the leader, and then only the leader gets the failures of members.
@@ -704,6 +733,22 @@ class Construct(NodeMeaning):
 
     def _tell(self, code: int, to: list[Proc], infos: tuple[Info, ...] = ()) -> None:
         self._groups.records.tell(code, self.name, to, infos)
+
+
+def construct_kind(groups: Constructing, record: type[Construct], **functions: Any) -> Kind:
+    """Return the kind of constructs with records of a class, and further functions of the kind."""
+    return Kind(
+        CONSTRUCT,
+        record.ask,
+        record.take,
+        record.complete,
+        begin=partial(record, groups),
+        handle_timeout=record.handle_timeout,
+        report_timeout=record.report_timeout,
+        discard=record.discard,
+        missing=record.missing,
+        **functions,
+    )
 
 
 def _by_proc(said: tuple[Process, Said]) -> Proc:

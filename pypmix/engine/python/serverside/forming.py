@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, proc, size
-from pypmix.engine.python.collectives import status_info
+from pypmix.engine.python.collectives import procs_of, status_info
 from pypmix.engine.python.node import Topic, status_of
 from pypmix.engine.python.processes import FLAG_QUALIFIER
 from pypmix.engine.python.serverside.grouprecords import Records
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.collective.machine import Collective
-    from pypmix.engine.python.collectives import NodeMeaning
+    from pypmix.engine.python.collectives import NodeCollective
     from pypmix.engine.python.node import Call, Form, Node, Peer
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Group
@@ -243,12 +243,12 @@ class Forming(Topic):
                 flat.update(dict.fromkeys([process.proc for process in space.processes.values()]))
         return tuple(flat)
 
-    def everyone(self, destruct: NodeMeaning) -> tuple[Proc, ...]:
+    def everyone(self, destruct: NodeCollective) -> tuple[Proc, ...]:
         """Return all procs of a destruct, in order; the list of the last destruct is kept."""
         members, others, everyone = self._listed
-        membership = destruct.collective.membership
+        membership = destruct.membership
         if members is not membership.members or others is not membership.others:
-            everyone = destruct.procs()
+            everyone = procs_of(destruct)
             self._listed = membership.members, membership.others, everyone
         return everyone
 

@@ -8,9 +8,17 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import CollectiveState, Kind, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
-from pypmix.engine.python.collectives import NodeMeaning, timeout_of
-from pypmix.engine.python.serverside.constructs import Construct, Constructing
+from pypmix.engine.groups.talk import ABSENT, DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.python.collectives import (
+    answer_all,
+    answer_failures,
+    combine_directives,
+    gone_procs,
+    report_timeout,
+    submit,
+    timeout_of,
+)
+from pypmix.engine.python.serverside.constructs import Construct, Constructing, construct_kind
 from pypmix.engine.python.serverside.forming import told_as
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
@@ -27,74 +35,14 @@ from pypmix.wire.messages import Command
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.collective.machine import Collective, Said
+    from pypmix.engine.python.collectives import NodeCollective
     from pypmix.engine.python.node import Call, Form, Node, Peer
     from pypmix.engine.python.processes import Namespace, Process
-    from pypmix.engine.python.serverside.forming import Forming
     from pypmix.engine.python.serverside.inviting import Inviting
     from pypmix.standard.ops import Notification
 
     Read = tuple[bytes, Form, Plan, Collective[Process, Call], Said, Construct | None]
     """A request: its bytes, the client's packing, the plan, the collective, the contribution, and the construct."""
-
-
-class _Destruct(NodeMeaning):
-    """One destruct of a group, by its members."""
-
-    __slots__ = ("_groups",)
-
-    host_is_optional = True
-
-    def __init__(self, groups: Forming, collective: Collective[Process, Call]) -> None:
-        self.server = groups.server
-        self.collective = collective
-        self._groups = groups
-
-    def gone_procs(self) -> tuple[Proc, ...]:
-        """Return the members that have ended without a destruct, whenever they ended."""
-        return tuple(sorted({*super().gone_procs(), *self._missed()}))
-
-    def _missed(self) -> list[Proc]:
-        """Return the members that had ended before this destruct began."""
-        lost = self._groups.records.get(self.collective.membership.group).lost
-        return [member for member, missed in lost.items() if missed]
-
-    def ask(self) -> None:
-        """Ask the host, now that all members of this server have joined."""
-        collective = self.collective
-        if self._missed():
-            collective.lost = True
-        directives: tuple[Info, ...] = ()
-        if collective.lost or any(map(_INFOS, collective.said.values())):
-            directives = self.directives_and_gone()
-        name, members = collective.membership.group.partition("\0")[0], self._groups.everyone(self)
-        self.submit(GroupUpcall(GROUP_DESTRUCT, name, members, directives))
-
-    def make_upcall(self, directives: tuple[Info, ...]) -> GroupUpcall:
-        name = self.collective.membership.group.partition("\0")[0]
-        return GroupUpcall(GROUP_DESTRUCT, name, self._groups.everyone(self), directives)
-
-    def take(self, _result: object) -> int | None:
-        # A group that has admitted members may be fault tolerant without this server's knowledge; the host knows.
-        return statuses.SUCCESS if self.collective.membership.others else self.collective.status
-
-    def complete(self, status: int) -> None:
-        """Answer the callers; the group no longer exists, unless the destruct has failed."""
-        name, records = self.collective.membership.group, self._groups.records
-        if self.collective.is_forwarded:
-            self._groups.cancel(name.partition("\0")[0], status)
-        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
-            self.fail(status)
-            return
-        if self.collective.gone:
-            records.report_ended(name)
-        if status == statuses.SUCCESS:
-            # The callers continue in the meantime.
-            self.succeed()
-            records.dissolve(name)
-            return
-        self.name_gone(status)
-        records.dissolve(name)
-        self.fail(status)
 
 
 class Groups(Constructing):
@@ -111,8 +59,14 @@ class Groups(Constructing):
             Command.GROUP_INVITE: lambda *request: self.inviting.invite(*request),
             Command.GROUP_JOIN: lambda *request: self.inviting.join(*request),
         }
-        self._constructs: Kind[Process, Call] = Kind(CONSTRUCT, partial(Construct, self))
-        self._destructs: Kind[Process, Call] = Kind(DESTRUCT, partial(_Destruct, self))
+        self._constructs: Kind = construct_kind(self, Construct)
+        self._destructs = Kind(
+            DESTRUCT,
+            self._ask_destruct,
+            _take_destruct,
+            self._complete_destruct,
+            report_timeout=partial(report_timeout, server, self._destruct_op),
+        )
         self._inviting: Inviting | None = None
         self._last: Read | None = None
         """The last request, which the others of its group are likely to send in the same bytes."""
@@ -228,7 +182,7 @@ class Groups(Constructing):
         collectives = self.server.collectives
         begun = collectives.begin(
             Membership(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
-        ).meaning
+        ).record
         assert isinstance(begun, Construct)
         self.under_way.setdefault(name, []).append(begun)
         return begun
@@ -269,6 +223,48 @@ class Groups(Constructing):
             timeout = timeout_of(infos)
         said, ft = (store.groups[name], infos), bool(infos) and is_ft(DESTRUCT, infos)
         return self.server.collectives.join(membership, process, (peer, tag), timeout=timeout, contribution=said, ft=ft)
+
+    def _ask_destruct(self, destruct: NodeCollective) -> None:
+        """Ask the host, now that all members of this server have joined."""
+        if self._missed(destruct):
+            destruct.lost = True
+        directives: tuple[Info, ...] = ()
+        if destruct.lost:
+            directives = (*combine_directives(destruct), procs(ABSENT, self._gone(destruct)))
+        elif any(map(_INFOS, destruct.said.values())):
+            directives = combine_directives(destruct)
+        submit(self.server, destruct, self._destruct_op(destruct, directives), is_optional=True)
+
+    def _destruct_op(self, destruct: NodeCollective, directives: tuple[Info, ...]) -> GroupUpcall:
+        name = destruct.membership.group.partition("\0")[0]
+        return GroupUpcall(GROUP_DESTRUCT, name, self.everyone(destruct), directives)
+
+    def _gone(self, destruct: NodeCollective) -> tuple[Proc, ...]:
+        """Return the members that have ended without a destruct, whenever they ended."""
+        return tuple(sorted({*gone_procs(destruct), *self._missed(destruct)}))
+
+    def _missed(self, destruct: NodeCollective) -> list[Proc]:
+        """Return the members that had ended before a destruct began."""
+        return [member for member, missed in self.records.get(destruct.membership.group).lost.items() if missed]
+
+    def _complete_destruct(self, destruct: NodeCollective, status: int) -> None:
+        """Answer the callers; the group no longer exists, unless the destruct has failed."""
+        name, records = destruct.membership.group, self.records
+        if destruct.is_forwarded:
+            self.cancel(name.partition("\0")[0], status)
+        if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
+            answer_failures(destruct, status)
+            return
+        if destruct.gone:
+            records.report_ended(name)
+        if status == statuses.SUCCESS:
+            # The callers continue in the meantime.
+            answer_all(destruct)
+            records.dissolve(name)
+            return
+        gone = self._gone(destruct)
+        records.dissolve(name)
+        answer_failures(destruct, status, gone)
 
     def formed(self, key: str) -> tuple[Proc, ...]:
         """Return the members of a group at the time when it was formed."""
@@ -358,6 +354,12 @@ class Groups(Constructing):
 
 
 _INFOS = itemgetter(1)
+
+
+def _take_destruct(destruct: NodeCollective, _result: object) -> int:
+    """Return the status of a destruct that the host has carried out."""
+    # A group that has admitted members may be fault tolerant without this server's knowledge; the host knows.
+    return statuses.SUCCESS if destruct.membership.others else destruct.status
 
 
 def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
