@@ -6,7 +6,11 @@ import pytest
 
 from lib import pairings
 
-pytestmark = [pytest.mark.servers("python-server*", "native-server-*"), pytest.mark.forms("sync")]
+pytestmark = [
+    pytest.mark.servers("python-server*", "native-server-*"),
+    pytest.mark.forms("sync"),
+    pytest.mark.needs("groups"),
+]
 
 
 def seen(run, how):
