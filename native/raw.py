@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import Delivery
     from pypmix.standard.ops import Connected, Credential, GroupAnswer, GroupResults, Output
-    from pypmix.standard.types import Cpuset, DeviceDistance, Info, Pdata, Proc, Topology, Value
+    from pypmix.standard.structures import Cpuset, Topology
+    from pypmix.standard.types import DeviceDistance, Info, Pdata, Proc, Value
 
 
 class Raw:

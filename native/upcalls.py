@@ -39,7 +39,7 @@ from pypmix.host.callbacks.base import Request as Request
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard import ops
-    from pypmix.standard.types import {types}
+{imports}
 '''
 
 UPCALLS = '''
@@ -172,17 +172,25 @@ def make_files() -> dict[str, str]:
     for row in rows:
         requests.setdefault(row.request, []).append(row)
     classes = "".join([write_request(name, group) for name, group in requests.items()])
-    known = importlib.import_module("pypmix.standard.types")
     declared = " ".join(re.findall(r"^    \w+: (.*)$", classes, re.MULTILINE))
     words = sorted(set(re.findall(r"\b[A-Z]\w+", declared)))
-    types = ", ".join([word for word in words if hasattr(known, word)])
+    imports = [
+        f"    from {home} import {', '.join(found)}"
+        for home in ("pypmix.standard.structures", "pypmix.standard.types")
+        if (found := [word for word in words if _is_made_in(home, word)])
+    ]
     pairs = [(kind, row) for row in rows for kind in row.operations.split()]
     routes = [f'    ops.{kind}: ("{row.method}", requests.{row.request}),' for kind, row in pairs]
     methods = "".join([METHOD.format(**row._asdict()) for row in rows])
     return {
-        "requests.py": NOTE + REQUESTS.lstrip("\n").format(types=types) + classes,
+        "requests.py": NOTE + REQUESTS.lstrip("\n").format(imports=NEWLINE.join(imports)) + classes,
         "upcalls.py": NOTE + UPCALLS.lstrip("\n").format(routes="\n".join(routes)) + methods,
     }
+
+
+def _is_made_in(home: str, name: str) -> bool:
+    made = getattr(importlib.import_module(home), name, None)
+    return getattr(made, "__module__", "") == home
 
 
 def main(arguments: list[str]) -> int:

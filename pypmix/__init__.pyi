@@ -95,25 +95,25 @@ from pypmix.standard.errors import WouldDeadlock as WouldDeadlock
 from pypmix.standard.limits import Limits as Limits
 from pypmix.standard.ops.forwarding import Output as Output
 from pypmix.standard.ops.groups import GroupResults as GroupResults  # deprecated
+from pypmix.standard.structures import Coord as Coord  # deprecated
+from pypmix.standard.structures import Cpuset as Cpuset  # deprecated
+from pypmix.standard.structures import Device as Device  # deprecated
+from pypmix.standard.structures import Endpoint as Endpoint  # deprecated
+from pypmix.standard.structures import Geometry as Geometry  # deprecated
+from pypmix.standard.structures import NodePid as NodePid  # deprecated
+from pypmix.standard.structures import ResourceUnit as ResourceUnit  # deprecated
+from pypmix.standard.structures import Timeval as Timeval  # deprecated
+from pypmix.standard.structures import Topology as Topology  # deprecated
 from pypmix.standard.types import App as App  # deprecated
-from pypmix.standard.types import Coord as Coord  # deprecated
-from pypmix.standard.types import Cpuset as Cpuset  # deprecated
 from pypmix.standard.types import DataArray as DataArray  # deprecated
-from pypmix.standard.types import Device as Device  # deprecated
 from pypmix.standard.types import DeviceDistance as DeviceDistance  # deprecated
-from pypmix.standard.types import Endpoint as Endpoint  # deprecated
 from pypmix.standard.types import Envar as Envar  # deprecated
-from pypmix.standard.types import Geometry as Geometry  # deprecated
 from pypmix.standard.types import Info as Info
-from pypmix.standard.types import NodePid as NodePid  # deprecated
 from pypmix.standard.types import Pdata as Pdata  # deprecated
 from pypmix.standard.types import Proc as Proc
 from pypmix.standard.types import ProcInfo as ProcInfo  # deprecated
 from pypmix.standard.types import Query as Query
 from pypmix.standard.types import RegAttr as RegAttr  # deprecated
-from pypmix.standard.types import ResourceUnit as ResourceUnit  # deprecated
-from pypmix.standard.types import Timeval as Timeval  # deprecated
-from pypmix.standard.types import Topology as Topology  # deprecated
 from pypmix.standard.types import Value as Value
 from pypmix.standard.values import array as array  # deprecated
 from pypmix.standard.values import byte as byte  # deprecated

@@ -12,7 +12,6 @@ import sys
 
 from pypmix.arguments import ranked, target
 from pypmix.engine.select import open_client
-from pypmix.engine.stacks import offer_stacks
 from pypmix.standard.errors import NotInitialized, PMIxError, Unreachable
 from pypmix.standard.ops import Finalize
 from pypmix.standard.values import infos
@@ -294,6 +293,8 @@ class ClientBase:
         if self.is_open:
             raise PMIxError("the client is open already", operation="open", hint="a client is opened once")
         if "PMIX_NAMESPACE" in (os.environ if self._env is None else self._env):
+            from pypmix.engine.stacks import offer_stacks
+
             offer_stacks()
         session = open_client(self._engine, self._env, self._directives)
         wanted = self._singleton

@@ -19,10 +19,8 @@ _HOME = {
         "LinkState Locality ProcState ResBlockDirective StorageAccess StorageAccessType StorageMedium "
         "StoragePersistence"
     ),
-    "pypmix.standard.types": (
-        "App Coord Cpuset DataArray Device DeviceDistance Endpoint Envar Geometry NodePid Pdata ProcInfo RegAttr "
-        "ResourceUnit Timeval Topology"
-    ),
+    "pypmix.standard.structures": "Coord Cpuset Device Endpoint Geometry NodePid ResourceUnit Timeval Topology",
+    "pypmix.standard.types": "App DataArray DeviceDistance Envar Pdata ProcInfo RegAttr",
     "pypmix.standard.values": (
         "array byte cint cuint double float32 info int8 int16 int32 int64 pid size timestamp typed uint8 uint16 uint32 "
         "uint64"

@@ -10,7 +10,7 @@ from pypmix.compat.structures import from_record, to_cpuset
 from pypmix.compat.values import to_infos
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import ComputeDistances, FabricUpdate
-from pypmix.standard.types import Topology
+from pypmix.standard.structures import Topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

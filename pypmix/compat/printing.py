@@ -12,7 +12,8 @@ from pypmix.compat.scalars import to_proc, to_text
 from pypmix.compat.structures import to_record
 from pypmix.compat.values import to_app, to_info, to_value
 from pypmix.standard import enums, statuses
-from pypmix.standard.types import App, Info, ResourceUnit, Value, type_name
+from pypmix.standard.structures import ResourceUnit
+from pypmix.standard.types import App, Info, Value, type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pypmix.server import Server
 from pypmix.standard import codes, ops, statuses
 from pypmix.standard.errors import NotInitialized, NotSupported, PMIxError, Unreachable
 from pypmix.standard.ops.forwarding import STDIN
-from pypmix.standard.types import Regex2
+from pypmix.standard.structures import Regex2
 from pypmix.topology.bitmaps import parse_list
 from pypmix.topology.kernel import read_machine
 from pypmix.topology.locality import format_locality

@@ -19,7 +19,7 @@ from pypmix.compat.scalars import (
     to_text,
     whole,
 )
-from pypmix.standard import codes, statuses, types
+from pypmix.standard import codes, statuses, structures, types
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.record import Record
 
@@ -59,7 +59,7 @@ def _separator(value: object) -> str:
 _NAMED = {"uuid": _TEXT, "osname": _TEXT}
 
 LAYOUTS: dict[type[Record], dict[str, Form]] = {
-    types.Timeval: {"sec": _number(codes.INT64), "usec": _number(codes.INT64)},
+    structures.Timeval: {"sec": _number(codes.INT64), "usec": _number(codes.INT64)},
     types.ProcInfo: {
         "proc": (to_proc, from_proc),
         "hostname": _TEXT,
@@ -75,17 +75,17 @@ LAYOUTS: dict[type[Record], dict[str, Form]] = {
         "mindist": _number(codes.UINT16),
         "maxdist": _number(codes.UINT16),
     },
-    types.Endpoint: {**_NAMED, "endpt": _BYTES},
-    types.Device: {**_NAMED, "type": _number(codes.DEVTYPE)},
-    types.ResourceUnit: {"type": _number(codes.DEVTYPE), "count": _number(codes.SIZE)},
-    types.NodePid: {"hostname": _TEXT, "nodeid": _number(codes.UINT32), "pid": _number(codes.PID)},
+    structures.Endpoint: {**_NAMED, "endpt": _BYTES},
+    structures.Device: {**_NAMED, "type": _number(codes.DEVTYPE)},
+    structures.ResourceUnit: {"type": _number(codes.DEVTYPE), "count": _number(codes.SIZE)},
+    structures.NodePid: {"hostname": _TEXT, "nodeid": _number(codes.UINT32), "pid": _number(codes.PID)},
 }
 """The members of the dicts of plain records, in the order of their fields."""
 
 _DEFAULTS: dict[type[Record], dict[str, Any]] = {
     types.DeviceDistance: {"type": 0},
-    types.Endpoint: {"endpt": None},
-    types.ResourceUnit: {"type": 0, "count": 0},
+    structures.Endpoint: {"endpt": None},
+    structures.ResourceUnit: {"type": 0, "count": 0},
 }
 """The members that may be missing."""
 
@@ -103,12 +103,12 @@ def from_record(record: Record) -> dict[str, Any]:
     return {name: give(data) for (name, (_, give)), data in zip(layout.items(), record.astuple(), strict=True)}
 
 
-def to_units(value: object) -> tuple[types.ResourceUnit, ...]:
+def to_units(value: object) -> tuple[structures.ResourceUnit, ...]:
     """Return the resource units of a list of dicts; empty for None."""
-    return tuple([to_record(types.ResourceUnit, each) for each in listed(value, "resource units")])
+    return tuple([to_record(structures.ResourceUnit, each) for each in listed(value, "resource units")])
 
 
-def to_coord(value: object) -> types.Coord:
+def to_coord(value: object) -> structures.Coord:
     """Return coordinates from a dict."""
     view = to_int(codes.UINT32, value.get("view", 0) if isinstance(value, dict) else member(value, "view"))
     found = member(value, "coord", "coords")
@@ -122,19 +122,19 @@ def to_coord(value: object) -> types.Coord:
     dims = value.get("dims", len(numbers)) if isinstance(value, dict) else len(numbers)
     if to_int(codes.SIZE, dims) > len(numbers):
         raise refused(f"{dims} dimensions, and only {len(numbers)} coordinates")
-    return types.Coord(view, tuple(numbers[:dims]))
+    return structures.Coord(view, tuple(numbers[:dims]))
 
 
-def from_coord(coord: types.Coord) -> dict[str, Any]:
+def from_coord(coord: structures.Coord) -> dict[str, Any]:
     """Return the dict of coordinates."""
     return {"view": int(coord.view), "coord": array("I", coord.coords).tobytes(), "dims": len(coord.coords)}
 
 
-def to_geometry(value: object) -> types.Geometry:
+def to_geometry(value: object) -> structures.Geometry:
     """Return a device's coordinates from a dict."""
     value = {"coords": None} | value if isinstance(value, dict) else value
     coords = member(value, "coordinates", "coords")
-    return types.Geometry(
+    return structures.Geometry(
         to_int(codes.SIZE, member(value, "fabric")),
         optional(member(value, "uuid")),
         optional(member(value, "osname")),
@@ -142,7 +142,7 @@ def to_geometry(value: object) -> types.Geometry:
     )
 
 
-def from_geometry(geometry: types.Geometry) -> dict[str, Any]:
+def from_geometry(geometry: structures.Geometry) -> dict[str, Any]:
     """Return the dict of a device's coordinates."""
     coords = [from_coord(each) for each in geometry.coordinates]
     named = {"fabric": geometry.fabric, "uuid": from_text(geometry.uuid), "osname": from_text(geometry.osname)}
@@ -192,21 +192,21 @@ def ranges_of(cpus: Iterable[int]) -> str:
     return ",".join([f"{low}-{high}" if high > low else f"{low}" for low, high in spans])
 
 
-def to_cpuset(value: object) -> types.Cpuset:
+def to_cpuset(value: object) -> structures.Cpuset:
     """Return the binding of `{'source': 'hwloc', 'cpus': ...}`: numbers, ranges, or a string of ranges."""
     value = {"source": HWLOC} | value if isinstance(value, dict) else value
     source = to_text(member(value, "source"))
     cpus = member(value, "cpus")
     if not source and not cpus:
-        return types.Cpuset(None)
+        return structures.Cpuset(None)
     if source != HWLOC:
         raise refused(f"cpus are counted as hwloc does, not as {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
     if isinstance(cpus, list | tuple):
         cpus = ",".join([str(each) if isinstance(each, int) else to_text(each) for each in cpus])
-    return types.Cpuset(ranges_of(cpus_of(to_text(cpus))))
+    return structures.Cpuset(ranges_of(cpus_of(to_text(cpus))))
 
 
-def from_cpuset(cpuset: types.Cpuset) -> dict[str, Any]:
+def from_cpuset(cpuset: structures.Cpuset) -> dict[str, Any]:
     """Return the dict of a binding; the binding of a process that is not bound has neither source nor cpus."""
     if cpuset.cpus is None:
         return {"source": "", "cpus": []}
@@ -216,30 +216,30 @@ def from_cpuset(cpuset: types.Cpuset) -> dict[str, Any]:
         return {"source": HWLOC, "cpus": cpuset.cpus}  # a peer's text is returned also if it is malformed
 
 
-def to_topology(value: object) -> types.Topology:
+def to_topology(value: object) -> structures.Topology:
     """Return the topology of `{'source': 'hwloc', 'topology': XML}`."""
     value = {"source": HWLOC, "support": b""} | value if isinstance(value, dict) else value
     source = to_text(member(value, "source"))
     if not source.startswith(HWLOC):
         raise refused(f"topologies are hwloc's, not {source!r:.40}", statuses.ERR_NOT_SUPPORTED)
-    return types.Topology(optional(member(value, "topology")), to_bytes(member(value, "support")))
+    return structures.Topology(optional(member(value, "topology")), to_bytes(member(value, "support")))
 
 
-def from_topology(topology: types.Topology) -> dict[str, Any]:
+def from_topology(topology: structures.Topology) -> dict[str, Any]:
     """Return the dict of a topology."""
     return {"source": HWLOC, "topology": from_text(topology.xml), "support": topology.support}
 
 
-def to_regex2(value: object) -> types.Regex2:
+def to_regex2(value: object) -> structures.Regex2:
     """Return the encoded list of `{'type', 'bytes', 'len'}`."""
     encoding = optional(member(value, "type"))
     if encoding is None:
         raise refused("an encoded list names its encoding")
     data = to_bytes(member(value, "bytes"))
     length = value.get("len") if isinstance(value, dict) else None
-    return types.Regex2(encoding, data[:length] if isinstance(length, int) and 0 <= length < len(data) else data)
+    return structures.Regex2(encoding, data[:length] if isinstance(length, int) and 0 <= length < len(data) else data)
 
 
-def from_regex2(regex2: types.Regex2) -> dict[str, Any]:
+def from_regex2(regex2: structures.Regex2) -> dict[str, Any]:
     """Return the dict of an encoded list."""
     return {"type": from_text(regex2.encoding), "bytes": regex2.data, "len": len(regex2.data)}

@@ -9,7 +9,7 @@ from pypmix.operations.base import Asks
 from pypmix.standard import attrs, keys
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.ops import ComputeDistances, FabricRegister, FabricUpdate
-from pypmix.standard.types import Cpuset, Topology
+from pypmix.standard.structures import Cpuset, Topology
 from pypmix.standard.values import infos
 from pypmix.topology.bitmaps import bitmap, format_list
 

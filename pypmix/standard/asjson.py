@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from pypmix.standard import codes, ops, types
+from pypmix.standard import codes, ops, structures, types
 from pypmix.standard.record import Record
 from pypmix.standard.types import NAMES, DataArray, Info, Proc, Value, check
 
@@ -111,7 +111,11 @@ def _check_data(type: int, data: Any) -> Any:
 
 
 def _class(name: str) -> type[Record] | None:
-    cls = getattr(types, name, None) or (getattr(ops, name) if name in dir(ops) else None)
+    cls = (
+        getattr(types, name, None)
+        or getattr(structures, name, None)
+        or (getattr(ops, name) if name in dir(ops) else None)
+    )
     return cls if isinstance(cls, type) and issubclass(cls, Record) and cls.__name__ == name else None
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import repeat
-
+from pypmix.lazy import load
 from pypmix.standard import codes
 from pypmix.standard.record import Record, tuple_item
 
@@ -82,6 +81,8 @@ class Proc(tuple[str, int]):
     @classmethod
     def unchecked_ranks(cls, nspace: str, ranks: Iterable[int]) -> list[Proc]:
         """Make the procs of several ranks at once, which is faster than one by one."""
+        from itertools import repeat
+
         made: Iterable[Proc] = map(tuple.__new__, repeat(cls), zip(repeat(nspace), ranks))
         return list(made)
 
@@ -214,13 +215,6 @@ class App(Record):
     info: tuple[Info, ...] = ()
 
 
-class Timeval(Record):
-    """`struct timeval`: seconds and microseconds."""
-
-    sec: int
-    usec: int
-
-
 class ProcInfo(Record):
     """`pmix_proc_info_t`: the node, the executable, the pid and the `ProcState` of a process."""
 
@@ -240,13 +234,6 @@ class Envar(Record):
     separator: str = ":"
 
 
-class Coord(Record):
-    """`pmix_coord_t`: fabric coordinates in a view (`CoordView`)."""
-
-    view: int
-    coords: tuple[int, ...]
-
-
 class RegAttr(Record):
     """`pmix_regattr_t`: an attribute that a library or host supports."""
 
@@ -254,21 +241,6 @@ class RegAttr(Record):
     key: str
     type: int
     description: tuple[str, ...] = ()
-
-
-class Cpuset(Record):
-    """`pmix_cpuset_t`: a binding in hwloc's list format (`0-3`); None if the process is not bound."""
-
-    cpus: str | None
-
-
-class Geometry(Record):
-    """`pmix_geometry_t`: the coordinates of a device on its fabric."""
-
-    fabric: int
-    uuid: str | None
-    osname: str | None
-    coordinates: tuple[Coord, ...] = ()
 
 
 class DeviceDistance(Record):
@@ -279,127 +251,6 @@ class DeviceDistance(Record):
     type: int
     mindist: int
     maxdist: int
-
-
-class Endpoint(Record):
-    """`pmix_endpoint_t`: an endpoint of a device, opaque bytes."""
-
-    uuid: str | None
-    osname: str | None
-    endpoint: bytes
-
-
-class Topology(Record):
-    """`pmix_topology_t` as it is sent: hwloc's XML, and its support flags."""
-
-    xml: str | None
-    support: bytes = b""
-
-
-class Device(Record):
-    """`pmix_device_t`: a device (`DeviceType`)."""
-
-    uuid: str | None
-    osname: str | None
-    type: int
-
-
-class ResourceUnit(Record):
-    """`pmix_resource_unit_t`: a number of devices of a type."""
-
-    type: int
-    count: int
-
-
-class NodePid(Record):
-    """`pmix_node_pid_t`: a pid and its node."""
-
-    hostname: str | None
-    nodeid: int
-    pid: int
-
-
-class Buffer(Record):
-    """A packed buffer inside a message, with its kind (1 plain, 2 described)."""
-
-    kind: int
-    data: bytes
-
-
-class Regex2(Record):
-    """`pmix_regex2_t`: an encoded list, with the name of its encoding."""
-
-    encoding: str | None
-    data: bytes
-
-
-class ProcStats(Record):
-    """`pmix_proc_stats_t` (4.2 and 5.0 only): the resource usage of a process; sizes in MBytes."""
-
-    node: str | None
-    proc: Proc
-    pid: int
-    cmd: str | None
-    state: int
-    time: Timeval
-    percent_cpu: float
-    priority: int
-    num_threads: int
-    pss: float
-    vsize: float
-    rss: float
-    peak_vsize: float
-    processor: int
-    sample_time: Timeval
-
-
-class DiskStats(Record):
-    """`pmix_disk_stats_t` (4.2 and 5.0 only): counters of a disk."""
-
-    disk: str | None
-    num_reads_completed: int
-    num_reads_merged: int
-    num_sectors_read: int
-    milliseconds_reading: int
-    num_writes_completed: int
-    num_writes_merged: int
-    num_sectors_written: int
-    milliseconds_writing: int
-    num_ios_in_progress: int
-    milliseconds_io: int
-    weighted_milliseconds_io: int
-
-
-class NetStats(Record):
-    """`pmix_net_stats_t` (4.2 and 5.0 only): counters of a network interface."""
-
-    net_interface: str | None
-    num_bytes_recvd: int
-    num_packets_recvd: int
-    num_recv_errs: int
-    num_bytes_sent: int
-    num_packets_sent: int
-    num_send_errs: int
-
-
-class NodeStats(Record):
-    """`pmix_node_stats_t` (4.2 and 5.0 only): load and memory of a node; sizes in MBytes."""
-
-    node: str | None
-    la: float
-    la5: float
-    la15: float
-    total_mem: float
-    free_mem: float
-    buffers: float
-    cached: float
-    swap_cached: float
-    swap_total: float
-    swap_free: float
-    mapped: float
-    sample_time: Timeval
-    diskstats: tuple[DiskStats, ...] = ()
-    netstats: tuple[NetStats, ...] = ()
 
 
 NAMES: dict[int, str] = {number: name for name, number in vars(codes).items() if name.isupper() and name[0] != "_"}
@@ -468,33 +319,18 @@ ENUMS: dict[int, str] = {
 """The enum that a value of the type becomes in Python."""
 
 RECORDS: dict[int, type] = {
-    codes.TIMEVAL: Timeval,
     codes.PROC: Proc,
     codes.APP: App,
     codes.INFO: Info,
     codes.PDATA: Pdata,
-    codes.BUFFER: Buffer,
     codes.KVAL: KeyValue,
     codes.PROC_INFO: ProcInfo,
     codes.QUERY: Query,
     codes.ENVAR: Envar,
-    codes.COORD: Coord,
     codes.REGATTR: RegAttr,
-    codes.PROC_CPUSET: Cpuset,
-    codes.GEOMETRY: Geometry,
     codes.DEVICE_DIST: DeviceDistance,
-    codes.ENDPOINT: Endpoint,
-    codes.TOPO: Topology,
-    codes.DEVICE: Device,
-    codes.RESOURCE_UNIT: ResourceUnit,
-    codes.NODE_PID: NodePid,
-    codes.REGEX2: Regex2,
-    codes.PROC_STATS: ProcStats,
-    codes.DISK_STATS: DiskStats,
-    codes.NET_STATS: NetStats,
-    codes.NODE_STATS: NodeStats,
 }
-"""The class of every type whose data is a record."""
+"""The classes of the types whose data is a record; `structures` adds those that few programs use."""
 
 _BYTES = frozenset(
     {
@@ -506,13 +342,21 @@ _BYTES = frozenset(
     }
 )
 _FLOAT_MAX = (2**24 - 1) * 2.0**104
-_BY_CLASS = {cls: number for number, cls in RECORDS.items()}
+BY_CLASS = {cls: number for number, cls in RECORDS.items()}
+"""The types of the classes in `RECORDS`."""
 _BY_ENUM = {name: number for number, name in ENUMS.items()} | {"EventCode": codes.STATUS}
 
 
 _JUST_PROCS = {Proc}
 
 _new_tuple = tuple.__new__
+
+
+def record_of(type: int) -> type[Any] | None:
+    """Return the class of the data of a type; None if its data is not a record."""
+    if type not in RECORDS:
+        load("pypmix.standard.structures")
+    return RECORDS.get(type)
 
 
 def type_name(number: int) -> str:
@@ -549,7 +393,7 @@ def check(type: int, data: object, element: int | None = None) -> Any:
         return bytes(data)
     if type == codes.FLOAT or type == codes.DOUBLE:
         return _floating(type, data)
-    record = RECORDS.get(type)
+    record = record_of(type)
     if record is not None:
         if not isinstance(data, record):
             raise _mismatch(type, data)
@@ -698,7 +542,7 @@ def from_python(data: object) -> Value:
         return make(codes.BYTE_OBJECT, bytes(data))
     if cls is float:
         return make(codes.DOUBLE, data)
-    number = _BY_CLASS.get(cls)
+    number = BY_CLASS.get(cls)
     if number is not None:
         return make(number, data)
     if isinstance(data, DataArray | list | tuple | dict):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes, keys
 from pypmix.standard.releases import NEWEST
-from pypmix.standard.types import RANK_UNDEF, RECORDS, type_name
+from pypmix.standard.types import RANK_UNDEF, record_of, type_name
 from pypmix.wire import decode, encode
 from pypmix.wire.decode import RULE_SHIFT, UnknownType, broken
 from pypmix.wire.encode import BYTES, ENCODERS
@@ -43,7 +43,7 @@ _ONE: dict[int, list[bytes]] = {
 
 def _mistake(type: int, values: Iterable[Any], error: Exception) -> TypeError | None:
     """Return a better error than `error` for values that cannot be encoded; None if `error` is clear."""
-    wanted = RECORDS.get(type)
+    wanted = record_of(type)
     if wanted is not None:
         for value in values:
             if not isinstance(value, wanted):

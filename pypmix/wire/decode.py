@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from pypmix.standard import structures
     from pypmix.standard.releases import Release
 
     Decoder = Callable[[bytes, int, int], tuple[Any, int]]
@@ -533,12 +534,14 @@ def raw(data: bytes, pos: int, context: int) -> tuple[bytes, int]:
     return data[pos:end], end
 
 
-def _buffer(data: bytes, pos: int, context: int) -> tuple[types.Buffer, int]:
+def _buffer(data: bytes, pos: int, context: int) -> tuple[structures.Buffer, int]:
+    from pypmix.standard.structures import Buffer
+
     kind = data[pos]
     if kind not in (1, 2):
         raise broken(f"a buffer has an unknown kind, {kind}")
     held, pos = raw(data, pos + 1, context)
-    return types.Buffer(kind, held), pos
+    return Buffer(kind, held), pos
 
 
 def _pointer(data: bytes, pos: int, context: int) -> tuple[int, int]:
@@ -655,21 +658,23 @@ _SUPPORT_SIZES = (32, 31, 29, 27)
 """The numbers of flags of hwloc: 2.4 and later, 2.1, 2.0, 1.11."""
 
 
-def _topology(data: bytes, pos: int, context: int) -> tuple[types.Topology, int]:
+def _topology(data: bytes, pos: int, context: int) -> tuple[structures.Topology, int]:
+    from pypmix.standard.structures import Topology
+
     xml, pos = _string(data, pos, context)
     if xml is None or context >> RULE_SHIFT == TYPELESS_BARE:
-        return types.Topology(xml), pos
+        return Topology(xml), pos
     # Before 7 the flags follow, as many as the writer's hwloc has; nothing says how many.
     for size in _SUPPORT_SIZES:
         flags = data[pos : pos + size]
         if len(flags) == size and max(flags) <= 1:
-            return types.Topology(xml, flags), pos + size
+            return Topology(xml, flags), pos + size
     raise broken("the support flags of a topology are missing")
 
 
 def _structure(made: Callable[..., Any], fields: Iterable[int | tuple[int]]) -> Decoder:
     decoders = [
-        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or DECODERS[field] for field in fields
+        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or _uncharged(field) for field in fields
     ]
 
     def decode(data: bytes, pos: int, context: int) -> tuple[Any, int]:
@@ -715,9 +720,6 @@ def _unknown(type: int) -> Decoder:
 _flags = _unsigned(codes.INFO_DIRECTIVES)
 _int = _signed(codes.INT)
 
-DECODERS: list[Decoder] = [_unknown(type) for type in range(_TYPES)]
-"""The decoder of every data type, by its number."""
-
 _MANY: dict[int, Many] = {
     codes.INFO: infos,
     codes.PROC: procs,
@@ -730,46 +732,38 @@ _MANY: dict[int, Many] = {
 _SINGLE = [0] * 256
 """The first bytes below which the data of a type is that one byte; 0 if it never is."""
 
-for _type in UNSIGNED:
-    DECODERS[_type] = _unsigned(_type)
+for _type in (*UNSIGNED, *SIGNED, codes.UINT):
     _SINGLE[_type] = 128
-for _type in SIGNED:
-    DECODERS[_type] = _signed(_type)
-    _SINGLE[_type] = 128
-for _type in ONE_BYTE:
-    DECODERS[_type] = _byte
+for _type in (*ONE_BYTE, codes.BOOL, codes.INT8):
     _SINGLE[_type] = 256
-for _type in OPAQUE:
-    DECODERS[_type] = raw
-for _type, _decoder in (
-    (codes.UNDEF, _nothing),
-    (codes.BOOL, _bool),
-    (codes.INT8, _int8),
-    (codes.STRING, _string),
-    (codes.UINT, _uint),
-    (codes.PID, _pid),
-    (codes.FLOAT, _float),
-    (codes.DOUBLE, _double),
-    (codes.TIME, _time),
-    (codes.VALUE, _value),
-    (codes.PROC, _proc),
-    (codes.INFO, _info),
-    (codes.PDATA, _pdata),
-    (codes.BUFFER, _buffer),
-    (codes.KVAL, _kval),
-    (codes.POINTER, _pointer),
-    (codes.PROC_INFO, _proc_info),
-    (codes.DATA_ARRAY, _array),
-    (codes.ENVAR, _envar),
-    (codes.REGEX, _regex),
-    (codes.TOPO, _topology),
-    (codes.PROC_NSPACE, _nspace),
-):
-    DECODERS[_type] = _decoder
-for _type, _record, _fields in STRUCTURES:
-    DECODERS[_type] = _structure(_record, _fields)
-for _type in (codes.BOOL, codes.INT8):
-    _SINGLE[_type] = 256
+
+_AT_HAND: dict[int, Decoder] = {
+    **dict.fromkeys(ONE_BYTE, _byte),
+    **dict.fromkeys(OPAQUE, raw),
+    codes.UNDEF: _nothing,
+    codes.BOOL: _bool,
+    codes.INT8: _int8,
+    codes.STRING: _string,
+    codes.UINT: _uint,
+    codes.PID: _pid,
+    codes.FLOAT: _float,
+    codes.DOUBLE: _double,
+    codes.TIME: _time,
+    codes.VALUE: _value,
+    codes.PROC: _proc,
+    codes.INFO: _info,
+    codes.PDATA: _pdata,
+    codes.BUFFER: _buffer,
+    codes.KVAL: _kval,
+    codes.POINTER: _pointer,
+    codes.PROC_INFO: _proc_info,
+    codes.DATA_ARRAY: _array,
+    codes.ENVAR: _envar,
+    codes.REGEX: _regex,
+    codes.TOPO: _topology,
+    codes.PROC_NSPACE: _nspace,
+}
+"""Decoders that need not be made; without the charge for their values."""
 
 _PRICES = [320] * _TYPES
 """The cost of a value of a type without that of its arrays' contents, in sixteenths of a unit of `MAX_WORK`."""
@@ -790,9 +784,47 @@ for _type in (codes.PROC_STATS, codes.NODE_STATS):
     _PRICES[_type] = 1600
 
 
-def _priced(type: int) -> Decoder:
-    decode = DECODERS[type]
+_IN_ARRAYS = list(_PRICES)
+"""The cost of a value in an array: less, if its decoder charges for it everywhere."""
 
+_CHARGING = frozenset(
+    [type for type, price in enumerate(_PRICES) if price >= 160 and type != codes.DATA_ARRAY] + [codes.VALUE]
+)
+"""The types whose decoder charges for a value everywhere."""
+
+for _type in _CHARGING:
+    if _type not in _MANY:
+        _IN_ARRAYS[_type] = 16
+
+
+def _uncharged(type: int) -> Decoder:
+    """Return the decoder of a data type that does not charge for its value."""
+    decode = _AT_HAND.get(type)
+    if decode is None:
+        if type in UNSIGNED:
+            decode = _unsigned(type)
+        elif type in SIGNED:
+            decode = _signed(type)
+        elif type in STRUCTURES:
+            record = types.record_of(type)
+            assert record is not None
+            decode = _structure(record, STRUCTURES[type])
+        else:
+            decode = _unknown(type)
+        _AT_HAND[type] = decode
+    return decode
+
+
+def decoder_of(type: int) -> Decoder:
+    """Return the decoder of a data type, and put it in the table."""
+    decode = _uncharged(type)
+    if type in _CHARGING:
+        decode = _priced(type, decode)
+    DECODERS[type] = decode
+    return decode
+
+
+def _priced(type: int, decode: Decoder) -> Decoder:
     def priced(data: bytes, pos: int, context: int) -> tuple[Any, int]:
         if context.__class__ is Metered:
             context.charge(type, 1)
@@ -801,12 +833,13 @@ def _priced(type: int) -> Decoder:
     return priced
 
 
-_IN_ARRAYS = list(_PRICES)
-"""The cost of a value in an array: less, if its decoder charges for it everywhere."""
+# A process uses few of the types: a decoder is made when it is used first.
+DECODERS: list[Decoder] = [
+    lambda data, pos, context, type=type: decoder_of(type)(data, pos, context)  # type: ignore[misc]
+    for type in range(_TYPES)
+]
+"""The decoder of every data type, by its number."""
 
-for _type, _price in enumerate(_PRICES):
-    if (_price >= 160 and _type != codes.DATA_ARRAY) or _type == codes.VALUE:
-        DECODERS[_type] = _priced(_type)
-        if _type not in _MANY:
-            _IN_ARRAYS[_type] = 16
-_SINGLE[codes.UINT] = 128
+for _type, _decoder in _AT_HAND.items():
+    if _type not in _CHARGING:
+        DECODERS[_type] = _decoder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from pypmix.standard import codes, types
+from pypmix.standard import codes
 from pypmix.standard._typing import TypeVar
 from pypmix.standard.types import MAX_KEYLEN, MAX_NSLEN, RANGES, RANK_UNDEF, type_name
 from pypmix.wire.readers import (
@@ -80,41 +80,29 @@ STRINGS, KEY, LEFT_OUT, UINT16_AS_INT16 = 128, 129, 130, 131
 send, and a field that they store as UINT16 and send as INT16. No data type has such a number.
 """
 
-STRUCTURES: tuple[tuple[int, type[Record], tuple[int | tuple[int], ...]], ...] = (
-    (codes.TIMEVAL, types.Timeval, (codes.INT64, codes.INT64)),
-    (codes.APP, types.App, (codes.STRING, STRINGS, STRINGS, codes.STRING, codes.INT, (codes.INFO,))),
-    (codes.QUERY, types.Query, (STRINGS, (codes.INFO,))),
-    (codes.COORD, types.Coord, (codes.UINT8, (codes.UINT32,))),
-    (codes.REGATTR, types.RegAttr, (codes.STRING, KEY, codes.DATA_TYPE, STRINGS)),
-    (codes.PROC_CPUSET, types.Cpuset, (codes.STRING,)),
-    (codes.GEOMETRY, types.Geometry, (codes.SIZE, codes.STRING, codes.STRING, (codes.COORD,))),
-    (codes.DEVICE, types.Device, (codes.STRING, codes.STRING, codes.UINT64)),
-    (
-        codes.DEVICE_DIST,
-        types.DeviceDistance,
-        (codes.STRING, codes.STRING, codes.UINT64, codes.UINT16, codes.UINT16),
+STRUCTURES: dict[int, tuple[int | tuple[int], ...]] = {
+    codes.TIMEVAL: (codes.INT64, codes.INT64),
+    codes.APP: (codes.STRING, STRINGS, STRINGS, codes.STRING, codes.INT, (codes.INFO,)),
+    codes.QUERY: (STRINGS, (codes.INFO,)),
+    codes.COORD: (codes.UINT8, (codes.UINT32,)),
+    codes.REGATTR: (codes.STRING, KEY, codes.DATA_TYPE, STRINGS),
+    codes.PROC_CPUSET: (codes.STRING,),
+    codes.GEOMETRY: (codes.SIZE, codes.STRING, codes.STRING, (codes.COORD,)),
+    codes.DEVICE: (codes.STRING, codes.STRING, codes.UINT64),
+    codes.DEVICE_DIST: (codes.STRING, codes.STRING, codes.UINT64, codes.UINT16, codes.UINT16),
+    codes.ENDPOINT: (codes.STRING, codes.STRING, codes.BYTE_OBJECT),
+    codes.RESOURCE_UNIT: (codes.UINT64, codes.SIZE),
+    codes.NODE_PID: (codes.STRING, codes.UINT32, codes.PID),
+    codes.REGEX2: (codes.STRING, codes.BYTE_OBJECT),
+    codes.PROC_STATS: (
+        *(codes.STRING, codes.PROC, codes.PID, codes.STRING, codes.UINT8, codes.TIMEVAL),
+        *(LEFT_OUT, codes.INT32, UINT16_AS_INT16, codes.FLOAT, codes.FLOAT, codes.FLOAT),
+        *(LEFT_OUT, UINT16_AS_INT16, codes.TIMEVAL),
     ),
-    (codes.ENDPOINT, types.Endpoint, (codes.STRING, codes.STRING, codes.BYTE_OBJECT)),
-    (codes.RESOURCE_UNIT, types.ResourceUnit, (codes.UINT64, codes.SIZE)),
-    (codes.NODE_PID, types.NodePid, (codes.STRING, codes.UINT32, codes.PID)),
-    (codes.REGEX2, types.Regex2, (codes.STRING, codes.BYTE_OBJECT)),
-    (
-        codes.PROC_STATS,
-        types.ProcStats,
-        (
-            *(codes.STRING, codes.PROC, codes.PID, codes.STRING, codes.UINT8, codes.TIMEVAL),
-            *(LEFT_OUT, codes.INT32, UINT16_AS_INT16, codes.FLOAT, codes.FLOAT, codes.FLOAT),
-            *(LEFT_OUT, UINT16_AS_INT16, codes.TIMEVAL),
-        ),
-    ),
-    (codes.DISK_STATS, types.DiskStats, (codes.STRING, *[codes.UINT64] * 11)),
-    (codes.NET_STATS, types.NetStats, (codes.STRING, *[codes.UINT64] * 6)),
-    (
-        codes.NODE_STATS,
-        types.NodeStats,
-        (codes.STRING, *[codes.FLOAT] * 11, codes.TIMEVAL, (codes.DISK_STATS,), (codes.NET_STATS,)),
-    ),
-)
+    codes.DISK_STATS: (codes.STRING, *[codes.UINT64] * 11),
+    codes.NET_STATS: (codes.STRING, *[codes.UINT64] * 6),
+    codes.NODE_STATS: (codes.STRING, *[codes.FLOAT] * 11, codes.TIMEVAL, (codes.DISK_STATS,), (codes.NET_STATS,)),
+}
 """The structures that are the values of their fields, one after the other, in the record's order.
 
 A tuple stands for an array: a size and so many values of that type.
@@ -474,7 +462,7 @@ def _topology(add: Add, data: Any, rule: int) -> None:
 
 def _structure(fields: Iterable[int | tuple[int]]) -> Encoder:
     encoders = [
-        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or ENCODERS[field] for field in fields
+        _counted(*field) if isinstance(field, tuple) else _FIELDS.get(field) or encoder_of(field) for field in fields
     ]
 
     def encode(add: Add, data: Record, rule: int) -> None:
@@ -517,40 +505,55 @@ def _refused(type: int) -> Encoder:
 _flags = _unsigned(codes.INFO_DIRECTIVES)
 _state = _single(codes.PROC_STATE)
 
-ENCODERS: list[Encoder] = [_refused(type) for type in range(_TYPES)]
-"""The encoder of every data type, by its number."""
 
-for _type in UNSIGNED:
-    ENCODERS[_type] = _unsigned(_type)
-for _type in SIGNED:
-    ENCODERS[_type] = _signed(_type)
-for _type in (*ONE_BYTE, codes.INT8):
-    ENCODERS[_type] = _single(_type)
-for _type in OPAQUE:
-    ENCODERS[_type] = _raw
-for _type, _encoder in (
-    (codes.UNDEF, _nothing),
-    (codes.BOOL, _bool),
-    (codes.STRING, _string),
-    (codes.UINT, _uint),
-    (codes.PID, _pid),
-    (codes.FLOAT, _float),
-    (codes.DOUBLE, _double),
-    (codes.TIME, _time),
-    (codes.VALUE, _value),
-    (codes.PROC, _proc),
-    (codes.INFO, _info),
-    (codes.PDATA, _pdata),
-    (codes.BUFFER, _buffer),
-    (codes.KVAL, _kval),
-    (codes.POINTER, _pointer),
-    (codes.PROC_INFO, _proc_info),
-    (codes.DATA_ARRAY, _array),
-    (codes.ENVAR, _envar),
-    (codes.REGEX, _regex),
-    (codes.TOPO, _topology),
-    (codes.PROC_NSPACE, _nspace),
-):
-    ENCODERS[_type] = _encoder
-for _type, _record, _fields in STRUCTURES:
-    ENCODERS[_type] = _structure(_fields)
+def _made(type: int) -> Encoder:
+    if type in UNSIGNED:
+        return _unsigned(type)
+    if type in SIGNED:
+        return _signed(type)
+    if type in ONE_BYTE or type == codes.INT8:
+        return _single(type)
+    fields = STRUCTURES.get(type)
+    return _refused(type) if fields is None else _structure(fields)
+
+
+def encoder_of(type: int) -> Encoder:
+    """Return the encoder of a data type, and put it in the table."""
+    encode = _AT_HAND.get(type)
+    if encode is None:
+        encode = _AT_HAND[type] = _made(type)
+    ENCODERS[type] = encode
+    return encode
+
+
+_AT_HAND: dict[int, Encoder] = {
+    **dict.fromkeys(OPAQUE, _raw),
+    codes.UNDEF: _nothing,
+    codes.BOOL: _bool,
+    codes.STRING: _string,
+    codes.UINT: _uint,
+    codes.PID: _pid,
+    codes.FLOAT: _float,
+    codes.DOUBLE: _double,
+    codes.TIME: _time,
+    codes.VALUE: _value,
+    codes.PROC: _proc,
+    codes.INFO: _info,
+    codes.PDATA: _pdata,
+    codes.BUFFER: _buffer,
+    codes.KVAL: _kval,
+    codes.POINTER: _pointer,
+    codes.PROC_INFO: _proc_info,
+    codes.DATA_ARRAY: _array,
+    codes.ENVAR: _envar,
+    codes.REGEX: _regex,
+    codes.TOPO: _topology,
+    codes.PROC_NSPACE: _nspace,
+}
+
+# A process uses few of the types: an encoder is made when it is used first.
+ENCODERS: list[Encoder] = [
+    _AT_HAND.get(type) or (lambda add, data, rule, type=type: encoder_of(type)(add, data, rule))  # type: ignore[misc]
+    for type in range(_TYPES)
+]
+"""The encoder of every data type, by its number."""

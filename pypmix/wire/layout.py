@@ -129,7 +129,7 @@ class Blocks(Field):
     many = True
 
     def put(self, packer: Packer, value: Any) -> None:
-        from pypmix.standard.types import Buffer
+        from pypmix.standard.structures import Buffer
 
         for scope, data in value:
             packer.pack(codes.SCOPE, scope).pack(codes.BUFFER, Buffer(packer.buffer_type, data))

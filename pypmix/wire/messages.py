@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pypmix.standard import codes
-from pypmix.standard.errors import NotSupported, RemoteProtocolError
+from pypmix.standard.errors import NotSupported
 from pypmix.standard.releases import NEWEST
-from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, check_name
+from pypmix.standard.types import Info, Proc, check_name
 from pypmix.wire import decode, encode
-from pypmix.wire.codec import PLAIN, Packer, Unpacker, encode_kval, kvals, one_of, split_kvals
-from pypmix.wire.decode import METERED_FROM, RULE_SHIFT, broken
-from pypmix.wire.encode import BYTES, flex, keep, zigzag
+from pypmix.wire.codec import PLAIN, Unpacker, encode_kval, one_of, split_kvals
+from pypmix.wire.decode import METERED_FROM, broken
+from pypmix.wire.encode import keep
+from pypmix.wire.frequent import (
+    PLAIN_SUCCESS,
+    Command,
+    decode_status,
+    encode_commit,
+    encode_fence,
+    encode_get,
+    encode_status,
+    read_get_object,
+)
 from pypmix.wire.layout import (
     MAX_BLOCKS,
     Blocks,
@@ -27,16 +37,16 @@ from pypmix.wire.readers import rule_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pypmix.standard.releases import Release
-    from pypmix.wire.readers import Reader
 
 __all__ = [
     "COMMAND_NAMES",
     "EVENT",
     "IOF",
     "IOF_CONTROL",
+    "PLAIN_SUCCESS",
     "Command",
     "Layout",
     "decode_commit",
@@ -55,50 +65,6 @@ __all__ = [
     "request_layout",
     "split_kvals",
 ]
-
-
-class Command:
-    """The command of a request: the number that it starts with."""
-
-    REQ = 0
-    ABORT = 1
-    COMMIT = 2
-    FENCENB = 3
-    GETNB = 4
-    FINALIZE = 5
-    PUBLISHNB = 6
-    LOOKUPNB = 7
-    UNPUBLISHNB = 8
-    SPAWNNB = 9
-    CONNECTNB = 10
-    DISCONNECTNB = 11
-    NOTIFY = 12
-    REGEVENTS = 13
-    DEREGEVENTS = 14
-    QUERY = 15
-    LOG = 16
-    ALLOC = 17
-    JOB_CONTROL = 18
-    MONITOR = 19
-    GET_CREDENTIAL = 20
-    VALIDATE_CRED = 21
-    IOF_PULL = 22
-    IOF_PUSH = 23
-    GROUP_CONSTRUCT = 24
-    GROUP_JOIN = 25
-    GROUP_INVITE = 26
-    GROUP_LEAVE = 27
-    GROUP_DESTRUCT = 28
-    IOF_DEREG = 29
-    FABRIC_REGISTER = 30
-    FABRIC_UPDATE = 31
-    COMPUTE_DEVICE_DISTANCES = 32
-    RESBLK = 34
-    SESSION_CTRL = 35
-    REQ_SYSINFO = 36
-    RESOLVE_PEERS = 37
-    RESOLVE_NODE = 38
-    GDS_FALLBACK = 39
 
 
 COMMAND_NAMES: dict[int, str] = {number: name for name, number in vars(Command).items() if name.isupper()}
@@ -360,81 +326,7 @@ def peek_command(data: bytes, buffer_type: int) -> int:
     return command
 
 
-_STATUSES: dict[tuple[int, int], bytes] = {}
-
-PLAIN_SUCCESS = b"\2\0"
-"""The first bytes of an answer in a plain buffer that is a success."""
-
-
-def encode_status(buffer_type: int, status: int) -> bytes:
-    """Encode a reply that consists of a status."""
-    found = _STATUSES.get((buffer_type, status))
-    if found is None:
-        found = Packer(buffer_type).pack(codes.STATUS, status).bytes()
-        keep(_STATUSES, 1024, (buffer_type, status), found)
-    return found
-
-
-def decode_status(data: bytes, buffer_type: int) -> int:
-    """Return the status that a reply starts with.
-
-    Raises:
-        RemoteProtocolError: It does not start with one.
-    """
-    if buffer_type == PLAIN and data[:2] == PLAIN_SUCCESS:
-        return 0
-    status: int = Unpacker(data, buffer_type).one(codes.STATUS)
-    return status
-
-
-def _head(command: int, buffer_type: int) -> bytes:
-    return one_of(codes.COMMAND, buffer_type) + BYTES[command]
-
-
-_HEADS = {
-    (command, kind): _head(command, kind)
-    for command in (Command.COMMIT, Command.FENCENB, Command.GETNB)
-    for kind in (1, 2)
-}
-_SIZES = {kind: one_of(codes.SIZE, kind) for kind in (1, 2)}
 _MAX_MEMO_BYTES = 4096
-
-
-def _counted(
-    parts: list[bytes], buffer_type: int, type: int, items: Sequence[Proc] | Sequence[Info], rule: int
-) -> None:
-    """Append a SIZE and, unless it is 0, so many procs or infos in one pack."""
-    count = len(items)
-    parts.append(_SIZES[buffer_type])
-    if not count:
-        parts.append(b"\0")
-        return
-    parts.append(flex(count))
-    parts.append(one_of(type, buffer_type) if count == 1 else _pack_head(type, buffer_type, count))
-    encode.many(parts.append, type, items, rule)
-
-
-def _pack_head(type: int, buffer_type: int, count: int) -> bytes:
-    if buffer_type == PLAIN:
-        return zigzag(count)
-    return BYTES[codes.INT32] + zigzag(count) + BYTES[type]
-
-
-def encode_fence(buffer_type: int, procs: Sequence[Proc], infos: Sequence[Info] = (), reader: Reader = NEWEST) -> bytes:
-    """Encode the request of a fence, in the FENCENB layout.
-
-    Args:
-        buffer_type: 1 for a plain buffer, 2 for a described one.
-        procs: The participants.
-        infos: Directives, such as `PMIX_COLLECT_DATA`.
-        reader: The server's release, or its rule.
-    """
-    rule = rule_for(reader)
-    parts = [_HEADS[Command.FENCENB, buffer_type]]
-    _counted(parts, buffer_type, codes.PROC, procs, rule)
-    _counted(parts, buffer_type, codes.INFO, infos, rule)
-    return b"".join(parts)
-
 
 _FENCES: dict[tuple[bytes, int, int], tuple[tuple[Proc, ...], tuple[Info, ...]]] = {}
 
@@ -455,41 +347,6 @@ def decode_fence(data: bytes, buffer_type: int, release: Release = NEWEST) -> tu
         if len(data) <= _MAX_MEMO_BYTES:
             keep(_FENCES, 64, key, found)
     return found
-
-
-def encode_get(
-    buffer_type: int,
-    nspace: str,
-    rank: int,
-    infos: Sequence[Info] = (),
-    key: str | None = None,
-    reader: Reader = NEWEST,
-) -> bytes:
-    """Encode the request of a get, in the GETNB layout.
-
-    Args:
-        buffer_type: 1 for a plain buffer, 2 for a described one.
-        nspace: The nspace of the data.
-        rank: The rank, or `Rank.WILDCARD` for the job's.
-        infos: Directives, such as `PMIX_IMMEDIATE`.
-        key: The key; None for all data.
-        reader: The server's release, or its rule.
-    """
-    if not 0 <= rank <= RANK_UNDEF:
-        raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
-    string = one_of(codes.STRING, buffer_type)
-    parts = [
-        _HEADS[Command.GETNB, buffer_type],
-        string,
-        encode.key_bytes(nspace),
-        one_of(codes.PROC_RANK, buffer_type),
-        flex(rank),
-    ]
-    _counted(parts, buffer_type, codes.INFO, infos, rule_for(reader))
-    if key is not None:
-        parts.append(string)
-        parts.append(encode.key_bytes(key))
-    return b"".join(parts)
 
 
 def decode_get(
@@ -529,23 +386,6 @@ def decode_get(
     return nspace, rank, infos, key
 
 
-def encode_commit(buffer_type: int, commits: Iterable[tuple[int, bytes]]) -> bytes:
-    """Encode the request of a commit, in the COMMIT layout.
-
-    Args:
-        buffer_type: 1 for a plain buffer, 2 for a described one.
-        commits: Pairs of a scope and packs of KVAL; see `encode_kval`.
-    """
-    scope_head = one_of(codes.SCOPE, buffer_type)
-    buffer_head = one_of(codes.BUFFER, buffer_type) + BYTES[buffer_type]
-    parts = [_HEADS[Command.COMMIT, buffer_type]]
-    for scope, data in commits:
-        if not 0 <= scope <= 255:
-            raise OverflowError(f"a scope lies between 0 and 255, not {scope}")
-        parts += (scope_head, BYTES[scope], buffer_head, flex(len(data)), data)
-    return b"".join(parts)
-
-
 def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...]:
     """Return the scopes and the packs of KVAL of a commit's request.
 
@@ -571,34 +411,6 @@ def decode_commit(data: bytes, buffer_type: int) -> tuple[tuple[int, bytes], ...
     except IndexError:
         raise broken("COMMIT request ends in the middle of a block") from None
     return tuple(blocks)
-
-
-def read_get_object(
-    data: bytes, buffer_type: int, release: Release = NEWEST
-) -> tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]:
-    """Decode an object of a get's reply: its proc, the data, and the error if the rest of it cannot be read.
-
-    Args:
-        data: An object of the reply.
-        buffer_type: 1 for a plain buffer, 2 for a described one.
-        release: The server's.
-
-    Raises:
-        RemoteProtocolError: The object is malformed.
-    """
-    head = one_of(codes.PROC, buffer_type)
-    if not data.startswith(head):
-        raise broken("an object of a get's reply does not start with a proc")
-    try:
-        procs, pos = decode.procs(data, len(head), 1, rule_for(release) << RULE_SHIFT)
-    except IndexError:
-        raise broken("an object of a get's reply ends in the middle of its proc") from None
-    found: list[tuple[str, Value]] = []
-    try:
-        kvals(data, pos, buffer_type, release, found)
-    except RemoteProtocolError as error:
-        return procs[0], found, error
-    return procs[0], found, None
 
 
 def encode_get_object(buffer_type: int, proc: Proc, kvals: Iterable[bytes]) -> bytes:

@@ -141,43 +141,46 @@ MARKS = 0xFC
 """All marks of a packed value, which leave the bits of its scope free."""
 
 
-def _lacking(release: Release, floors: dict[int, Release]) -> frozenset[int]:
-    gone = {kind for kind, end in _GONE.items() if release >= end}
-    return PRIVATE | _MANGLED | gone | {kind for kind, floor in floors.items() if release < floor}
+_BEFORE: dict[Release, int] = {floor: (1 << place) - 1 for place, floor in enumerate(_FLOORS)}
+"""A bit for each generation before a release."""
+_OWN = (1 << _LIBRARY) - 1
+"""The bits of all generations in the encoding of this package; those of a library follow."""
+_ALL = _OWN | _OWN << _LIBRARY
 
 
-_LIBRARY_VALUES = [_lacking(floor, _VALUES) | _NO_VALUE for floor in _FLOORS]
-_LIBRARY_ELEMENTS = [_lacking(floor, _ELEMENTS) | _NO_ELEMENT for floor in _FLOORS]
-_LACKED_VALUES = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_VALUES] + _LIBRARY_VALUES
-_LACKED_ELEMENTS = [kinds | _BEYOND_ENCODING for kinds in _LIBRARY_ELEMENTS] + _LIBRARY_ELEMENTS
-"""The types that each generation lacks: in the encoding of this package, then in its own."""
+def _lacking(floors: dict[int, Release], never: frozenset[int]) -> dict[int, int]:
+    """Return a bit for each generation that lacks a type: in the encoding of this package, then in its own."""
+    found = {kind: _BEFORE[floor] | _BEFORE[floor] << _LIBRARY for kind, floor in floors.items()}
+    for kind, end in _GONE.items():
+        found[kind] = found.get(kind, 0) | _ALL & ~(_BEFORE[end] | _BEFORE[end] << _LIBRARY)
+    for kind in _BEYOND_ENCODING:
+        found[kind] = found.get(kind, 0) | _OWN
+    found.update(dict.fromkeys(PRIVATE | _MANGLED | never, _ALL))
+    return found
+
+
+_VALUE_BITS = _lacking(_VALUES, _NO_VALUE)
+_ELEMENT_BITS = _lacking(_ELEMENTS, _NO_ELEMENT)
+WATCHED = frozenset(_VALUE_BITS) | {codes.DATA_ARRAY}
+"""The types of values for which `unfit_for` or `has_typeless` may return a result."""
 
 _NONE: frozenset[int] = frozenset()
 
-
-def _by_rule(lacked: list[frozenset[int]]) -> list[frozenset[int]]:
-    servers = [_NONE] * 4 + [kinds for kinds in lacked for _ in range(4)]
-    servers += [_NONE] * (_CLIENT - len(servers))
-    return servers + [kinds - _TOLD for kinds in servers]
-
-
-REFUSED_VALUES = _by_rule(_LACKED_VALUES)
-"""The types that a reader does not accept as a value, by its rule."""
-REFUSED_ELEMENTS = _by_rule(_LACKED_ELEMENTS)
+REFUSED_VALUES: dict[int, frozenset[int]] = dict.fromkeys(range(TYPELESS + 1), _NONE)
+"""The types that a reader does not accept as a value, by its rule: `rule_of` adds the rules that are in use."""
+REFUSED_ELEMENTS = dict(REFUSED_VALUES)
 """The types that a reader does not accept as elements of an array, by its rule."""
 
 
-def _bits(lacked: list[frozenset[int]]) -> dict[int, int]:
-    return {
-        kind: sum([1 << place for place, kinds in enumerate(lacked) if kind in kinds])
-        for kind in frozenset().union(*lacked)
-    }
+def _add_rule(rule: int) -> int:
+    """Return a rule, after its types have been added to `REFUSED_VALUES` and `REFUSED_ELEMENTS`."""
+    if rule not in REFUSED_VALUES:
+        bit = bit_of(rule)
+        told = _TOLD if rule & _CLIENT else _NONE
+        REFUSED_ELEMENTS[rule] = frozenset([kind for kind, bits in _ELEMENT_BITS.items() if bits & bit]) - told
+        REFUSED_VALUES[rule] = frozenset([kind for kind, bits in _VALUE_BITS.items() if bits & bit]) - told
+    return rule
 
-
-_VALUE_BITS = _bits(_LACKED_VALUES)
-_ELEMENT_BITS = _bits(_LACKED_ELEMENTS)
-WATCHED = frozenset(_VALUE_BITS) | {codes.DATA_ARRAY}
-"""The types of values for which `unfit_for` or `has_typeless` may return a result."""
 
 _NESTING = frozenset({codes.VALUE, codes.INFO, codes.DATA_ARRAY, codes.PDATA, codes.APP, codes.QUERY})
 
@@ -195,12 +198,12 @@ def rule_of(release: Release, client: bool = False) -> int:
         client: Whether it is a client, which accepts the attribute descriptions of hosts.
     """
     generation = sum([release >= floor for floor in _FLOORS])
-    return rule_for(release) | generation << _GENERATION | (_CLIENT if client else 0)
+    return _add_rule(rule_for(release) | generation << _GENERATION | (_CLIENT if client else 0))
 
 
 def rule_of_library(release: Release) -> int:
     """Return the rule of a libpmix that packs values itself, and has more types than the encoding of this package."""
-    return rule_of(release) + (_LIBRARY << _GENERATION)
+    return _add_rule(rule_of(release) + (_LIBRARY << _GENERATION))
 
 
 def bit_of(rule: int) -> int:
@@ -223,16 +226,17 @@ def marks_of(type: int, data: Any) -> int:
 
 def refused_value(type: int, rule: int) -> NotSupported:
     """Return the error for a type that a reader does not accept as a value."""
-    return _refused(type, rule, _LIBRARY_VALUES, f"a {type_name(type)} as a value")
+    return _refused(type, rule, _VALUE_BITS, f"a {type_name(type)} as a value")
 
 
 def refused_element(type: int, rule: int) -> NotSupported:
     """Return the error for a type that a reader does not accept as an element of an array."""
-    return _refused(type, rule, _LIBRARY_ELEMENTS, f"an array of {type_name(type)}")
+    return _refused(type, rule, _ELEMENT_BITS, f"an array of {type_name(type)}")
 
 
-def _refused(type: int, rule: int, lacked: list[frozenset[int]], what: str) -> NotSupported:
-    missing = [type in kinds for kinds in lacked]
+def _refused(type: int, rule: int, lacked: dict[int, int], what: str) -> NotSupported:
+    bits = lacked.get(type, 0) >> _LIBRARY
+    missing = [bool(bits >> place & 1) for place in range(_LIBRARY)]
     hint = "send it in another form, such as bytes"
     if not missing[((rule & ~_CLIENT) >> _GENERATION) % _LIBRARY - 1]:
         return NotSupported(f"libpmix does not take {what} in the encoding that Python peers speak", hint=hint)

@@ -26,7 +26,8 @@ from pypmix.compat.serveranswers import PERMITTED, setmodulefn
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.standard import ops, statuses
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.types import App, Pdata, Proc, Query, ResourceUnit, Value
+from pypmix.standard.structures import ResourceUnit
+from pypmix.standard.types import App, Pdata, Proc, Query, Value
 from pypmix.standard.values import info as make_info
 
 ME = Proc("job", 0)

@@ -83,3 +83,48 @@ def test_programs_without_old_names_do_not_import_the_table_of_them() -> None:
     found = modules_of("import pypmix; pypmix.uint32")
     assert "pypmix.oldnames" in found
     assert "pypmix.renames" not in found
+
+
+COUNTED = """
+import sys
+calls = []
+def count(frame, event, _argument):
+    name = frame.f_code.co_filename
+    if event == "call" and "importlib" not in name and "/pypmix/" in name:
+        calls.append(name)
+sys.setprofile(count)
+from pypmix import Client
+with Client(env={}):
+    pass
+sys.setprofile(None)
+print(len(calls), *(name for name in sys.modules if name.startswith("pypmix")))
+"""
+
+
+def test_a_client_without_a_server_opens_with_few_calls_and_modules() -> None:
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{COUNTED}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    calls, *modules = done.stdout.split()
+    # Almost all are the making of classes; tables of the wire took 900 more.
+    assert int(calls) <= 650, calls
+    assert len(modules) <= 38, modules
+    assert not set(modules) & {"pypmix.wire.handshake", "pypmix.wire.layout", "pypmix.wire.messages"}
+
+
+def test_a_client_makes_no_table_of_messages_for_what_every_client_does() -> None:
+    code = "from pypmix.engine.python.client import Client; from pypmix.engine.python import transport, session"
+    loaded = modules_of(code)
+    assert "pypmix.wire.frequent" in loaded
+    assert not loaded & {"pypmix.standard.structures", "pypmix.wire.layout", "pypmix.wire.messages"}
+
+
+def test_codecs_are_made_when_they_are_used() -> None:
+    code = (
+        "from pypmix.wire import decode, encode; from pypmix.standard import codes; n = codes.UINT32; "
+        "before = encode.ENCODERS[n], decode.DECODERS[n]; parts = []; encode.ENCODERS[n](parts.append, 300, 0); "
+        "assert decode.DECODERS[n](b''.join(parts), 0, 0) == (300, 2); "
+        "assert encode.ENCODERS[n] is not before[0] and decode.DECODERS[n] is not before[1]; "
+        "assert encode.ENCODERS[n] is encode.encoder_of(n)"
+    )
+    modules_of(code)

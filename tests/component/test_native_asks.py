@@ -14,7 +14,7 @@ from lib import machine
 from lib.native_programs import LEAKED, PRELUDE, TALK, environment
 from pypmix.engine.python.serversession import ServerSession
 from pypmix.engine.serving import ServerOptions
-from pypmix.standard import attrs, codes, ops, types, values
+from pypmix.standard import attrs, codes, ops, structures, types, values
 from pypmix.standard.errors import PartialSuccess, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Proc
@@ -31,7 +31,7 @@ def both(op):
     return result
 """
 
-exec_names: dict[str, object] = {**vars(codes), **vars(types), **vars(values)}
+exec_names: dict[str, object] = {**vars(codes), **vars(types), **vars(structures), **vars(values)}
 exec_names.update({name: getattr(ops, name) for name in ops.__all__})
 exec(TALK, exec_names)
 TALKS = exec_names["TALKS"]

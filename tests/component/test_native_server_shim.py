@@ -24,6 +24,7 @@ from pypmix.engine.native.structs import get_proc, get_strings, string
 from pypmix.standard.codes import *
 from pypmix.standard.errors import *
 from pypmix.standard.statuses import *
+from pypmix.standard.structures import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *
 

@@ -18,6 +18,7 @@ from pypmix.engine.python.session import open_client
 from pypmix.standard import attrs
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError, Unreachable
 from pypmix.standard.ops import *
+from pypmix.standard.structures import *
 from pypmix.standard.types import *
 from pypmix.standard.values import from_python, int8, uint64
 

@@ -21,7 +21,8 @@ from lib import abi, machine, strategies
 from lib.site_libpmix import VARIABLE, find_libpmix
 from pypmix.standard import codes
 from pypmix.standard.releases import Release, parse_release
-from pypmix.standard.types import NAMES, Cpuset, DataArray, Value
+from pypmix.standard.structures import Cpuset
+from pypmix.standard.types import NAMES, DataArray, Value
 from pypmix.wire.codec import Packer, Unpacker
 
 pytestmark = pytest.mark.timeout(60)

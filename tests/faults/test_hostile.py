@@ -21,19 +21,8 @@ from pypmix.engine.groups import talk
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.enums import Range
 from pypmix.standard.errors import NotSupported, PMIxError
-from pypmix.standard.types import (
-    RANK_WILDCARD,
-    App,
-    Cpuset,
-    DataArray,
-    Info,
-    Pdata,
-    Proc,
-    Query,
-    ResourceUnit,
-    Topology,
-    Value,
-)
+from pypmix.standard.structures import Cpuset, ResourceUnit, Topology
+from pypmix.standard.types import RANK_WILDCARD, App, DataArray, Info, Pdata, Proc, Query, Value
 from pypmix.wire.frames import TAG_NOTIFY, frame
 from pypmix.wire.handshake import native_credential
 from pypmix.wire.layout import Blocks, Counted, CountedEach, Flagged, One, Repeated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any
 
-from pypmix.standard import codes, types
+from pypmix.standard import codes, structures, types
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
 
@@ -146,17 +146,17 @@ def _record_fields(record: type) -> tuple[str, ...]:
 
 
 class CDisk(c.Structure):
-    _fields_ = [(n, c.c_uint64 if i else c.c_void_p) for i, n in enumerate(_record_fields(types.DiskStats))]
+    _fields_ = [(n, c.c_uint64 if i else c.c_void_p) for i, n in enumerate(_record_fields(structures.DiskStats))]
 
 
 class CNet(c.Structure):
-    _fields_ = [(n, c.c_uint64 if i else c.c_void_p) for i, n in enumerate(_record_fields(types.NetStats))]
+    _fields_ = [(n, c.c_uint64 if i else c.c_void_p) for i, n in enumerate(_record_fields(structures.NetStats))]
 
 
 class CNodeStats(c.Structure):
     _fields_ = [
         ("node", c.c_void_p),
-        *[(n, c.c_float) for n in _record_fields(types.NodeStats)[1:12]],
+        *[(n, c.c_float) for n in _record_fields(structures.NodeStats)[1:12]],
         ("sample_time", CTimeval),
         ("disks", c.c_void_p),
         ("ndisks", c.c_size_t),
@@ -398,7 +398,7 @@ class Memory:
         else:
             assert type == codes.NODE_STATS, type
             made.node = self._text(data.node)
-            for name in _record_fields(types.NodeStats)[1:12]:
+            for name in _record_fields(structures.NodeStats)[1:12]:
                 setattr(made, name, getattr(data, name))
             self.fill(made.sample_time, codes.TIMEVAL, data.sample_time)
 
@@ -454,7 +454,7 @@ class Reader:
         if type == codes.REGEX:
             return c.string_at(made.address)
         if type == codes.TIMEVAL:
-            return types.Timeval(made.sec, made.usec)
+            return structures.Timeval(made.sec, made.usec)
         if type == codes.VALUE:
             return self.value(made)
         if type == codes.PROC:
@@ -483,7 +483,7 @@ class Reader:
         if type == codes.ENVAR:
             return types.Envar(text(made.name), text(made.value), made.separator.decode("latin-1").rstrip("\0"))
         if type == codes.COORD:
-            return types.Coord(made.view, self.block(codes.UINT32, made.coord, made.dims))
+            return structures.Coord(made.view, self.block(codes.UINT32, made.coord, made.dims))
         if type == codes.REGATTR:
             key = made.key.decode("utf-8", "surrogateescape")
             return types.RegAttr(text(made.name), key, made.type, self.argv(made.description))
@@ -491,18 +491,18 @@ class Reader:
             shown = c.c_void_p()
             if made.held:
                 self._hwloc.hwloc_bitmap_list_asprintf(c.byref(shown), c.c_void_p(made.held))
-            return types.Cpuset(text(shown.value))
+            return structures.Cpuset(text(shown.value))
         if type == codes.GEOMETRY:
             coordinates = self.block(codes.COORD, made.coordinates, made.ncoords)
-            return types.Geometry(made.fabric, text(made.uuid), text(made.osname), coordinates)
+            return structures.Geometry(made.fabric, text(made.uuid), text(made.osname), coordinates)
         if type == codes.DEVICE_DIST:
             return types.DeviceDistance(text(made.uuid), text(made.osname), made.type, made.mindist, made.maxdist)
         if type == codes.ENDPOINT:
-            return types.Endpoint(text(made.uuid), text(made.osname), self.raw(made.endpoint))
+            return structures.Endpoint(text(made.uuid), text(made.osname), self.raw(made.endpoint))
         if type == codes.PROC_NSPACE:
             return made.text.decode("utf-8", "surrogateescape")
         if type == codes.PROC_STATS:
-            values = {name: getattr(made, name) for name in _record_fields(types.ProcStats)}
+            values = {name: getattr(made, name) for name in _record_fields(structures.ProcStats)}
             values |= {
                 "node": text(made.node),
                 "cmd": text(made.cmd),
@@ -510,14 +510,14 @@ class Reader:
             }
             values["time"] = self.read(made.time, codes.TIMEVAL)
             values["sample_time"] = self.read(made.sample_time, codes.TIMEVAL)
-            return types.ProcStats(**values)
+            return structures.ProcStats(**values)
         if type in (codes.DISK_STATS, codes.NET_STATS):
-            record = types.DiskStats if type == codes.DISK_STATS else types.NetStats
+            record = structures.DiskStats if type == codes.DISK_STATS else structures.NetStats
             first, *counters = _record_fields(record)
             return record(text(getattr(made, first)), *[getattr(made, name) for name in counters])  # type: ignore[operator]
         assert type == codes.NODE_STATS, type
-        loads = [getattr(made, name) for name in _record_fields(types.NodeStats)[1:12]]
-        return types.NodeStats(text(made.node), *loads, self.read(made.sample_time, codes.TIMEVAL))
+        loads = [getattr(made, name) for name in _record_fields(structures.NodeStats)[1:12]]
+        return structures.NodeStats(text(made.node), *loads, self.read(made.sample_time, codes.TIMEVAL))
 
     def value(self, made: CValue) -> Value:
         type = made.type

@@ -22,6 +22,7 @@ from pypmix.standard.codes import *
 from pypmix.standard.errors import *
 from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
+from pypmix.standard.structures import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *
 

@@ -23,6 +23,7 @@ from pypmix.standard.codes import *
 from pypmix.standard.errors import *
 from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
+from pypmix.standard.structures import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *
 
@@ -34,6 +35,7 @@ from pypmix.standard.codes import *
 from pypmix.standard.errors import *
 from pypmix.standard.statuses import *
 from pypmix.standard.ops import *
+from pypmix.standard.structures import *
 from pypmix.standard.types import *
 from pypmix.standard.values import *
 me = open_client()

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pypmix.standard import codes, types
+from pypmix.standard import codes, structures, types
 from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc, Value
 
 ALL_TYPES = sorted(set(NAMES) - {codes.UNDEF})
@@ -56,11 +56,11 @@ u64 = integers(codes.UINT64)
 u32 = integers(codes.UINT32)
 u16 = integers(codes.UINT16)
 i64 = integers(codes.INT64)
-timevals = st.builds(types.Timeval, i64, i64)
-coords = st.builds(types.Coord, integers(codes.UINT8), st.lists(u32, max_size=4).map(tuple))
+timevals = st.builds(structures.Timeval, i64, i64)
+coords = st.builds(structures.Coord, integers(codes.UINT8), st.lists(u32, max_size=4).map(tuple))
 many_text = st.lists(text(), max_size=3).map(tuple)
-disks = st.builds(types.DiskStats, maybe_text, *([u64] * 11))
-nets = st.builds(types.NetStats, maybe_text, *([u64] * 6))
+disks = st.builds(structures.DiskStats, maybe_text, *([u64] * 11))
+nets = st.builds(structures.NetStats, maybe_text, *([u64] * 6))
 regexes = st.one_of(
     st.sampled_from([b"raw:", b"raw:a,b", b"pmix[n[3:1-20]]", b"pmix[0-3;4-7]"]),
     st.binary(max_size=30).map(lambda raw: b"blob:\0component=zlib:\0size=%d:\0%s" % (len(raw), raw)),
@@ -86,7 +86,7 @@ def data(type: int, depth: int = 2) -> st.SearchStrategy[Any]:
         codes.DOUBLE: doubles,
         codes.TIMEVAL: timevals,
         codes.PROC: procs,
-        codes.BUFFER: st.builds(types.Buffer, st.sampled_from([1, 2]), st.binary(max_size=40)),
+        codes.BUFFER: st.builds(structures.Buffer, st.sampled_from([1, 2]), st.binary(max_size=40)),
         codes.PROC_INFO: st.builds(
             types.ProcInfo,
             procs,
@@ -101,14 +101,16 @@ def data(type: int, depth: int = 2) -> st.SearchStrategy[Any]:
         codes.COORD: coords,
         codes.REGATTR: st.builds(types.RegAttr, maybe_text, keys, integers(codes.DATA_TYPE), many_text),
         codes.REGEX: regexes,
-        codes.PROC_CPUSET: st.builds(types.Cpuset, maybe_text),
-        codes.GEOMETRY: st.builds(types.Geometry, u64, maybe_text, maybe_text, st.lists(coords, max_size=2).map(tuple)),
+        codes.PROC_CPUSET: st.builds(structures.Cpuset, maybe_text),
+        codes.GEOMETRY: st.builds(
+            structures.Geometry, u64, maybe_text, maybe_text, st.lists(coords, max_size=2).map(tuple)
+        ),
         codes.DEVICE_DIST: st.builds(types.DeviceDistance, maybe_text, maybe_text, u64, u16, u16),
-        codes.ENDPOINT: st.builds(types.Endpoint, maybe_text, maybe_text, st.binary(max_size=40)),
-        codes.TOPO: st.one_of(st.just(types.Topology(None)), st.builds(types.Topology, text(), supports)),
+        codes.ENDPOINT: st.builds(structures.Endpoint, maybe_text, maybe_text, st.binary(max_size=40)),
+        codes.TOPO: st.one_of(st.just(structures.Topology(None)), st.builds(structures.Topology, text(), supports)),
         codes.PROC_NSPACE: nspaces,
         codes.PROC_STATS: st.builds(
-            types.ProcStats,
+            structures.ProcStats,
             node=maybe_text,
             proc=procs,
             pid=integers(codes.PID),
@@ -128,17 +130,17 @@ def data(type: int, depth: int = 2) -> st.SearchStrategy[Any]:
         codes.DISK_STATS: disks,
         codes.NET_STATS: nets,
         codes.NODE_STATS: st.builds(
-            types.NodeStats,
+            structures.NodeStats,
             maybe_text,
             *([floats] * 11),
             timevals,
             st.lists(disks, max_size=2).map(tuple),
             st.lists(nets, max_size=2).map(tuple),
         ),
-        codes.DEVICE: st.builds(types.Device, maybe_text, maybe_text, u64),
-        codes.RESOURCE_UNIT: st.builds(types.ResourceUnit, u64, u64),
-        codes.NODE_PID: st.builds(types.NodePid, maybe_text, u32, integers(codes.PID)),
-        codes.REGEX2: st.builds(types.Regex2, maybe_text, st.binary(max_size=40)),
+        codes.DEVICE: st.builds(structures.Device, maybe_text, maybe_text, u64),
+        codes.RESOURCE_UNIT: st.builds(structures.ResourceUnit, u64, u64),
+        codes.NODE_PID: st.builds(structures.NodePid, maybe_text, u32, integers(codes.PID)),
+        codes.REGEX2: st.builds(structures.Regex2, maybe_text, st.binary(max_size=40)),
     }
     for number in (
         codes.BYTE_OBJECT,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib import strategies
-from pypmix.standard import codes, enums, ops, types
+from pypmix.standard import codes, enums, ops, structures, types
 from pypmix.standard.asjson import from_json, to_json
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -51,7 +51,7 @@ EXAMPLES = [
     (0.1, 0.1),
     (float("-inf"), {"float": "-inf"}),
     (DataArray(codes.PROC, (Proc("a", 1),)), {"array": "PROC", "items": [{"nspace": "a", "rank": 1}]}),
-    (types.Timeval(1, 2), {"is": "Timeval", "sec": 1, "usec": 2}),
+    (structures.Timeval(1, 2), {"is": "Timeval", "sec": 1, "usec": 2}),
     (
         types.RegAttr("n", "k", codes.BOOL, ("d",)),
         {"is": "RegAttr", "name": "n", "key": "k", "type": 1, "description": ["d"]},

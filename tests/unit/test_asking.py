@@ -11,17 +11,8 @@ from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotSupported, PartialSuccess, PermissionDenied
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
-from pypmix.standard.types import (
-    Cpuset,
-    DataArray,
-    DeviceDistance,
-    Info,
-    Proc,
-    ProcInfo,
-    Query,
-    Topology,
-    Value,
-)
+from pypmix.standard.structures import Cpuset, Topology
+from pypmix.standard.types import DataArray, DeviceDistance, Info, Proc, ProcInfo, Query, Value
 from pypmix.standard.values import to_python
 from pypmix.wire.frames import TAG_HEARTBEAT, frame
 from pypmix.wire.messages import Command, reply_layout, request_layout

@@ -20,7 +20,8 @@ from pypmix.standard import attrs
 from pypmix.standard.enums import DeviceType
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.ops import ComputeDistances
-from pypmix.standard.types import Cpuset, Info, Topology
+from pypmix.standard.structures import Cpuset, Topology
+from pypmix.standard.types import Info
 from pypmix.topology.xml import read_xml, write_xml
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pypmix.standard import codes, types
+from pypmix.standard import codes, structures, types
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc, Value
 
@@ -51,10 +51,10 @@ def integers(kind: int) -> st.SearchStrategy[int]:
 u8, u16, u32, u64 = (integers(kind) for kind in (codes.UINT8, codes.UINT16, codes.UINT32, codes.UINT64))
 i32 = integers(codes.INT32)
 procs = st.builds(Proc, names, u32)
-times = st.builds(types.Timeval, integers(codes.TIME), st.integers(0, 999999))
-disks = st.builds(types.DiskStats, texts, *[u64] * 11)
-nets = st.builds(types.NetStats, texts, *[u64] * 6)
-coords = st.builds(types.Coord, u8, st.lists(u32, max_size=3).map(tuple))
+times = st.builds(structures.Timeval, integers(codes.TIME), st.integers(0, 999999))
+disks = st.builds(structures.DiskStats, texts, *[u64] * 11)
+nets = st.builds(structures.NetStats, texts, *[u64] * 6)
+coords = st.builds(structures.Coord, u8, st.lists(u32, max_size=3).map(tuple))
 
 PLAIN: dict[int, st.SearchStrategy[object]] = {
     **{kind: integers(kind) for kind in INTEGERS},
@@ -73,22 +73,22 @@ PLAIN: dict[int, st.SearchStrategy[object]] = {
     codes.PROC_INFO: st.builds(types.ProcInfo, procs, texts, texts, i32, u8, i32),
     codes.COORD: coords,
     codes.REGATTR: st.builds(types.RegAttr, texts, names, u16, st.lists(names, max_size=3).map(tuple)),
-    codes.GEOMETRY: st.builds(types.Geometry, u64, texts, texts, st.lists(coords, max_size=3).map(tuple)),
+    codes.GEOMETRY: st.builds(structures.Geometry, u64, texts, texts, st.lists(coords, max_size=3).map(tuple)),
     codes.DEVICE_DIST: st.builds(types.DeviceDistance, texts, texts, u64, u16, u16),
-    codes.ENDPOINT: st.builds(types.Endpoint, texts, texts, data),
-    codes.DEVICE: st.builds(types.Device, texts, texts, u64),
-    codes.RESOURCE_UNIT: st.builds(types.ResourceUnit, u64, u64),
-    codes.NODE_PID: st.builds(types.NodePid, texts, u32, i32),
-    codes.REGEX2: st.builds(types.Regex2, texts, data),
+    codes.ENDPOINT: st.builds(structures.Endpoint, texts, texts, data),
+    codes.DEVICE: st.builds(structures.Device, texts, texts, u64),
+    codes.RESOURCE_UNIT: st.builds(structures.ResourceUnit, u64, u64),
+    codes.NODE_PID: st.builds(structures.NodePid, texts, u32, i32),
+    codes.REGEX2: st.builds(structures.Regex2, texts, data),
     codes.DISK_STATS: disks,
     codes.NET_STATS: nets,
     codes.PROC_STATS: st.builds(
-        types.ProcStats,
+        structures.ProcStats,
         texts, procs, i32, texts, u8, times, floats32(), i32, u16, floats32(), floats32(), floats32(), floats32(), u16,
         times,
     ),
     codes.NODE_STATS: st.builds(
-        types.NodeStats,
+        structures.NodeStats,
         texts, *[floats32()] * 11, times, st.lists(disks, max_size=2).map(tuple), st.lists(nets, max_size=2).map(tuple),
     ),
 }  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_type_is_either_taken_or_refused_by_name(release: tuple[int, int, int]
 
 
 def test_a_release_does_not_get_types_that_came_later() -> None:
-    device = Value.unchecked(codes.DEVICE, types.Device("u", "o", 2))
+    device = Value.unchecked(codes.DEVICE, structures.Device("u", "o", 2))
     with pytest.raises(NotSupported, match=r"libpmix before 6\.1 does not take a DEVICE"):
         Marshal((5, 0, 11)).value(device)
     newer = Marshal((6, 1, 0))
@@ -282,7 +282,7 @@ def test_what_there_is_no_memory_for_is_told_and_nothing_is_left_behind(monkeypa
     from pypmix.engine.native import marshal as made
     from pypmix.engine.native import session, structs
     from pypmix.standard.ops import Fence
-    from pypmix.standard.types import Regex2
+    from pypmix.standard.structures import Regex2
 
     monkeypatch.setattr(structs, "lib", SimpleNamespace(pypmix_copy=lambda *_: structs.NULL))
     for put in (

@@ -33,7 +33,8 @@ from pypmix.standard.statuses import (
     ERROR,
     SUCCESS,
 )
-from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, Cpuset, DataArray, Info, Pdata, Proc, Value
+from pypmix.standard.structures import Cpuset
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Info, Pdata, Proc, Value
 from pypmix.wire.additions import greeting
 from pypmix.wire.codec import Packer, Unpacker
 from pypmix.wire.frames import TAG_DATA_DELETE, TAG_HEARTBEAT, frame

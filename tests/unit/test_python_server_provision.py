@@ -13,7 +13,8 @@ from pypmix.engine.serving import ServerOptions
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Envar, Info, Proc, Query, ResourceUnit, Value
+from pypmix.standard.structures import ResourceUnit
+from pypmix.standard.types import RANK_UNDEF, RANK_WILDCARD, DataArray, Envar, Info, Proc, Query, Value
 from pypmix.standard.values import to_python
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.jobinfo import decode_jobinfo

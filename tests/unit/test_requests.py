@@ -31,7 +31,8 @@ from pypmix.standard.errors import (
     Unreachable,
 )
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import Cpuset, DataArray, DeviceDistance, Info, ProcInfo, Topology, Value
+from pypmix.standard.structures import Cpuset, Topology
+from pypmix.standard.types import DataArray, DeviceDistance, Info, ProcInfo, Value
 from pypmix.types import Credential, DeviceType, Fabric
 from pypmix.wire.frames import TAG_HEARTBEAT, FrameReader, frame
 from pypmix.wire.messages import (

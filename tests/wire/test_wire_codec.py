@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import RemoteProtocolError
-from pypmix.standard.types import NAMES, RANGES, DataArray, Envar, Info, KeyValue, Proc, Topology, Value
+from pypmix.standard.structures import Topology
+from pypmix.standard.types import NAMES, RANGES, DataArray, Envar, Info, KeyValue, Proc, Value
 from pypmix.wire import decode, encode
 from pypmix.wire.codec import Packer, Unpacker, encode_kval, kvals, split_kvals
 from pypmix.wire.messages import decode_get, encode_get

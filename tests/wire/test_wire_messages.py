@@ -12,7 +12,7 @@ from lib import strategies
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported, RemoteProtocolError
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
-from pypmix.wire import messages
+from pypmix.wire import frequent, messages
 from pypmix.wire.codec import Packer, encode_kval
 from pypmix.wire.layout import Blocks, Counted, CountedEach, Field, Flagged, Layout, One, Repeated, Rest, Sentinel
 from pypmix.wire.messages import (
@@ -319,4 +319,4 @@ def test_what_is_remembered_is_bounded() -> None:
         decode_fence(encode_fence(1, (Proc(f"n{number}", 0),)), 1)
         encode_status(1, number)
     assert len(messages._FENCES) <= 64
-    assert len(messages._STATUSES) <= 1024
+    assert len(frequent._STATUSES) <= 1024

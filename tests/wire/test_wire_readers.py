@@ -7,7 +7,8 @@ import pytest
 from pypmix.standard import codes
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.types import Cpuset, DataArray, Device, Info, Value
+from pypmix.standard.structures import Cpuset, Device
+from pypmix.standard.types import DataArray, Info, Value
 from pypmix.wire.codec import encode_kval
 from pypmix.wire.jobinfo import decode_jobinfo, encode_jobinfo
 from pypmix.wire.messages import EVENT, Command, encode_fence, encode_get, reply_layout, request_layout

@@ -10,7 +10,7 @@ import struct
 
 from pypmix.engine.native import structs
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.standard import codes, types
+from pypmix.standard import codes, structures, types
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.types import RANGES, DataArray, Info, Proc, Value, type_name
 from pypmix.standard.values import inflate
@@ -337,22 +337,22 @@ def _record(record: type, layout: str) -> tuple[Put, Get]:
     return put, get
 
 
-def _put_regex2(_marshal: Any, target: Any, data: types.Regex2) -> None:
+def _put_regex2(_marshal: Any, target: Any, data: structures.Regex2) -> None:
     target.type = structs.copy_text(data.encoding)
     target.bytes = ffi.cast("uint8_t *", structs.copy_bytes(data.data))
     target.len = len(data.data)
 
 
-def _get_regex2(_marshal: Any, source: Any) -> types.Regex2:
+def _get_regex2(_marshal: Any, source: Any) -> structures.Regex2:
     data = bytes(ffi.buffer(source.bytes, source.len)) if source.bytes else b""
-    return types.Regex2(structs.string(source.type), data)
+    return structures.Regex2(structs.string(source.type), data)
 
 
 _PIECES: dict[str, tuple[Put, Get]] = {
     "n": _alone(structs.put_name, structs.get_name),
     "p": _alone(structs.put_proc, structs.get_proc),
     "b": _alone(structs.put_object, structs.get_object),
-    "t": _record(types.Timeval, "tv_sec tv_usec"),
+    "t": _record(structures.Timeval, "tv_sec tv_usec"),
     "v": (Marshal.put_value, Marshal.read),
 }
 
@@ -364,18 +364,18 @@ _LAYOUTS: dict[int, tuple[str, type, str]] = {
     codes.APP: ("app", types.App, f"cmd:s argv:l env:l cwd:s maxprocs info={codes.INFO},ninfo"),
     codes.QUERY: ("query", types.Query, f"keys:l qualifiers={codes.INFO},nqual"),
     codes.ENVAR: ("envar", types.Envar, "envar:s value:s separator:c"),
-    codes.COORD: ("coord", types.Coord, f"view coord={codes.UINT32},dims"),
+    codes.COORD: ("coord", structures.Coord, f"view coord={codes.UINT32},dims"),
     codes.REGATTR: ("regattr", types.RegAttr, "name:s string:n type description:l"),
-    codes.GEOMETRY: ("geometry", types.Geometry, f"fabric uuid:s osname:s coordinates={codes.COORD},ncoords"),
+    codes.GEOMETRY: ("geometry", structures.Geometry, f"fabric uuid:s osname:s coordinates={codes.COORD},ncoords"),
     codes.PROC_INFO: ("proc_info", types.ProcInfo, "proc:p hostname:s executable_name:s pid state exit_code"),
     codes.DEVICE_DIST: ("device_distance", types.DeviceDistance, "uuid:s osname:s type mindist maxdist"),
-    codes.ENDPOINT: ("endpoint", types.Endpoint, "uuid:s osname:s endpt:b"),
-    codes.DEVICE: ("device", types.Device, "uuid:s osname:s type"),
-    codes.RESOURCE_UNIT: ("resource_unit", types.ResourceUnit, "type count"),
-    codes.NODE_PID: ("node_pid", types.NodePid, "hostname:s nodeid pid"),
+    codes.ENDPOINT: ("endpoint", structures.Endpoint, "uuid:s osname:s endpt:b"),
+    codes.DEVICE: ("device", structures.Device, "uuid:s osname:s type"),
+    codes.RESOURCE_UNIT: ("resource_unit", structures.ResourceUnit, "type count"),
+    codes.NODE_PID: ("node_pid", structures.NodePid, "hostname:s nodeid pid"),
     codes.PROC_STATS: (
         "proc_stats",
-        types.ProcStats,
+        structures.ProcStats,
         (
             "node:s proc:p pid cmd:s state time:t percent_cpu priority num_threads pss vsize rss peak_vsize processor "
             "sample_time:t"
@@ -383,7 +383,7 @@ _LAYOUTS: dict[int, tuple[str, type, str]] = {
     ),
     codes.NODE_STATS: (
         "node_stats",
-        types.NodeStats,
+        structures.NodeStats,
         (
             "node:s la la5 la15 total_mem free_mem buffers cached swap_cached swap_total swap_free mapped "
             f"sample_time:t diskstats={codes.DISK_STATS},ndiskstats netstats={codes.NET_STATS},nnetstats"
@@ -391,7 +391,7 @@ _LAYOUTS: dict[int, tuple[str, type, str]] = {
     ),
     codes.DISK_STATS: (
         "disk_stats",
-        types.DiskStats,
+        structures.DiskStats,
         (
             "disk:s num_reads_completed num_reads_merged num_sectors_read milliseconds_reading num_writes_completed "
             "num_writes_merged num_sectors_written milliseconds_writing num_ios_in_progress milliseconds_io "
@@ -400,7 +400,7 @@ _LAYOUTS: dict[int, tuple[str, type, str]] = {
     ),
     codes.NET_STATS: (
         "net_stats",
-        types.NetStats,
+        structures.NetStats,
         "net_interface:s num_bytes_recvd num_packets_recvd num_recv_errs num_bytes_sent num_packets_sent num_send_errs",
     ),
 }

@@ -7,7 +7,7 @@ all pieces can be freed together after a failure.
 from __future__ import annotations
 
 from pypmix.engine.native._ffi import ffi, lib
-from pypmix.standard import types
+from pypmix.standard import structures
 from pypmix.standard.errors import NotSupported, PMIxError
 from pypmix.standard.types import Proc, type_name
 
@@ -109,7 +109,7 @@ def get_object(source: Any) -> bytes:
     return bytes(ffi.buffer(source.bytes, source.size)) if source.bytes and source.size else b""
 
 
-def put_cpuset(target: Any, data: types.Cpuset) -> None:
+def put_cpuset(target: Any, data: structures.Cpuset) -> None:
     if data.cpus is None:
         raise NotSupported("libpmix has no cpuset without CPUs to put")
     status = lib.pypmix_parse_cpuset(b"hwloc:" + text(data.cpus), ffi.addressof(target))
@@ -120,14 +120,14 @@ def put_cpuset(target: Any, data: types.Cpuset) -> None:
         raise ValueError(f"{data.cpus!r} is not a list of CPUs such as '0-3,8'")
 
 
-def get_cpuset(source: Any) -> types.Cpuset:
+def get_cpuset(source: Any) -> structures.Cpuset:
     made = lib.pypmix_cpuset_text(ffi.addressof(source))
     found = string(made)
     lib.pypmix_release(made)
-    return types.Cpuset(None if found is None else found.partition(":")[2])
+    return structures.Cpuset(None if found is None else found.partition(":")[2])
 
 
-def put_topology(target: Any, data: types.Topology) -> None:
+def put_topology(target: Any, data: structures.Topology) -> None:
     if data.xml is None:
         raise NotSupported("libpmix has no topology without contents to put")
     status = lib.pypmix_topology_load(text(data.xml), data.support, len(data.support), ffi.addressof(target))
@@ -135,14 +135,14 @@ def put_topology(target: Any, data: types.Topology) -> None:
         raise NotSupported("the library does not take this topology: it is not XML of this release of hwloc")
 
 
-def get_topology(source: Any) -> types.Topology:
+def get_topology(source: Any) -> structures.Topology:
     if not source.topology:
-        return types.Topology(None)
+        return structures.Topology(None)
     xml, support = ffi.new("char **"), ffi.new("pmix_byte_object_t *")
     status = lib.pypmix_topology_text(ffi.addressof(source), xml, support)
     if status:
         raise PMIxError("the library cannot tell what a topology holds", status=status)
-    found = types.Topology(string(xml[0]), get_object(support))
+    found = structures.Topology(string(xml[0]), get_object(support))
     lib.pypmix_release(xml[0])
     lib.pypmix_release(support.bytes)
     return found

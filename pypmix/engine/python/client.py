@@ -76,17 +76,15 @@ from pypmix.wire.additions import decode_late, decode_participants, encode_withd
 from pypmix.wire.codec import PLAIN as PLAIN_BUFFER
 from pypmix.wire.codec import Unpacker, encode_kval, kvals
 from pypmix.wire.frames import LONGEST, MAX_MESSAGE, MAX_SKIPPED, TAG_DATA_DELETE, FrameReader, frame, tags
-from pypmix.wire.handshake import Hello, ReplyReader, encode_hello
-from pypmix.wire.messages import (
+from pypmix.wire.frequent import (
     PLAIN_SUCCESS,
     Command,
     decode_status,
+    encode_bare,
     encode_commit,
     encode_fence,
     encode_get,
     read_get_object,
-    reply_layout,
-    request_layout,
 )
 from pypmix.wire.readers import rule_for, rule_of
 
@@ -98,6 +96,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Connected, GroupState
     from pypmix.standard.releases import Release
+    from pypmix.wire.handshake import Hello, ReplyReader
 
     Outcome = tuple[Any, BaseException | None]
     Collective = tuple[type, frozenset[Proc]]
@@ -413,7 +412,6 @@ class Client:
         """Whether the transport is to end its sending side now."""
         self._opening: Call | None = None
         self._finalizing: Call | None = None
-        self._reply_reader = ReplyReader()
         self.finalizing = False
         self.now = 0.0
         self.listeners: dict[int, Callable[[bytes], None]] = {}
@@ -436,6 +434,9 @@ class Client:
     read: Callable[[Callable[[str], Any], str], Any] = staticmethod(lambda function, argument: function(argument))
     """Calls a function without an effect on this machine, from any thread; the transport sets it."""
 
+    _reply_reader: ReplyReader
+    """Reads the answer to the handshake."""
+
     _rule = -1
     """Not known yet."""
 
@@ -451,12 +452,15 @@ class Client:
 
     def connect(self, hello: Hello, deadline: float | None) -> Call:
         """Begin the handshake; the call ends when the job info is here."""
+        from pypmix.wire.handshake import ReplyReader, encode_hello
+
+        self._reply_reader = ReplyReader()
         call = self._opening = Call(Open(), None)
         self._set_deadline(call, deadline)
         self._push(encode_hello(hello))
         if self.adapts:
             # A server of this engine keeps messages that arrive before its answer: one exchange is enough.
-            self.request(call, self.encode(Command.REQ))
+            self.request(call, encode_bare(Command.REQ, self.buffer_type))
         return call
 
     def begin(self, rest: bytes, deadline: float | None) -> Call:
@@ -468,7 +472,7 @@ class Client:
         """
         call = Call(Open(), None)
         self._set_deadline(call, deadline)
-        self.request(call, self.encode(Command.REQ))
+        self.request(call, encode_bare(Command.REQ, self.buffer_type))
         if rest:
             self.intake.chunks.append(rest)
         return call
@@ -814,10 +818,14 @@ class Client:
 
     def encode(self, command: int, **fields: Any) -> bytes:
         """Return a request; raise `NotSupported` if a server of this release has no such command."""
+        from pypmix.wire.messages import request_layout
+
         return request_layout(command, self.release).encode(self.buffer_type, self.rule, **fields)
 
     def decode(self, command: int, payload: bytes) -> dict[str, Any]:
         """Return the fields of an answer."""
+        from pypmix.wire.messages import reply_layout
+
         return reply_layout(command, self.release).decode(payload, self.buffer_type, self.release)
 
     def status(self, payload: bytes) -> int:
@@ -1129,7 +1137,7 @@ class Client:
             if not self.adapts:
                 # Servers up to 6.x keep one data store per nspace: the last client to connect decides the form of
                 # the answer, so this request must follow the handshake at once.
-                self.request(call, self.encode(Command.REQ))
+                self.request(call, encode_bare(Command.REQ, self.buffer_type))
             self.take(self.now)
             return
 
@@ -1539,7 +1547,7 @@ class Client:
     def _leave(self, call: Call) -> None:
         call.phase = "leave"
         self._wait(call, FINALIZE_WAIT)
-        self.request(call, self.encode(Command.FINALIZE))
+        self.request(call, encode_bare(Command.FINALIZE, self.buffer_type))
 
     def _continue_finalize(self, call: Call, op: Finalize, status: int) -> None:
         if call.phase != "barrier":

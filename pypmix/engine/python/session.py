@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from pypmix._version import __version__
 from pypmix.engine.common import COMMON, URI_VARIABLES, EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
@@ -14,7 +13,6 @@ from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.releases import NEWEST, OLDEST_PEER, parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
 from pypmix.wire.additions import SOCKET_VARIABLE, greeting
-from pypmix.wire.handshake import FLAG_CLIENT, Hello, native_credential
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.ops import GroupState, Op
     from pypmix.standard.releases import Release
+    from pypmix.wire.handshake import Hello
 
     R = TypeVar("R")
 
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
     Dial = Callable[[Client], Connection]
 
-_GREETING = (greeting(__version__),)
 ENCODING = "v41"
 STORE = "hash"
 
@@ -335,6 +333,8 @@ def _credential(offered: str) -> tuple[str, bytes]:
     lacking = ""
     for module in offered.split(","):
         if module == "native":
+            from pypmix.wire.handshake import native_credential
+
             return module, native_credential(os.geteuid(), os.getegid())
         if module == "none":
             return module, b""
@@ -355,11 +355,14 @@ def _credential(offered: str) -> tuple[str, bytes]:
 
 def client_hello(env: Mapping[str, str], proc: Proc, server: ServerInfo) -> Hello:
     """Return the hello of a client for the server that the environment names."""
+    from pypmix._version import __version__
+    from pypmix.wire.handshake import FLAG_CLIENT, Hello
+
     module, credential = _credential(env.get("PMIX_SECURITY_MODE") or "native")
     # Some servers fit their answers to the release that the client names, others do not: naming theirs suits both.
     version = env["PMIX_VERSION"][:64]
     ours = env.get("PYPMIX_SERVER", "").partition(" ")[0]
-    infos = _GREETING if ours and ours == server.name.rpartition(".")[0] else ()
+    infos = (greeting(__version__),) if ours and ours == server.name.rpartition(".")[0] else ()
     return Hello(
         module,
         credential,

@@ -9,7 +9,8 @@ from pypmix.host.callbacks.base import Request as Request
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.standard import ops
-    from pypmix.standard.types import App, Cpuset, Info, Proc, Query, ResourceUnit, Topology
+    from pypmix.standard.structures import Cpuset, ResourceUnit, Topology
+    from pypmix.standard.types import App, Info, Proc, Query
 
 
 class ClientRequest(base.Request[None]):

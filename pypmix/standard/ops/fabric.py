@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pypmix.standard.ops.core import Op
-from pypmix.standard.types import Cpuset, DeviceDistance, Info, Topology
+from pypmix.standard.structures import Cpuset, Topology
+from pypmix.standard.types import DeviceDistance, Info
 
 
 class FabricRegister(Op[tuple[Info, ...]]):

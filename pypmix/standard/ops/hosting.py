@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pypmix.standard.ops.core import HostOp
-from pypmix.standard.types import Info, Proc, ResourceUnit
+from pypmix.standard.structures import ResourceUnit
+from pypmix.standard.types import Info, Proc
 
 GROUP_CONSTRUCT = 0
 GROUP_DESTRUCT = 1

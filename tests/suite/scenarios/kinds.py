@@ -6,7 +6,7 @@ import struct
 import zlib
 
 from pypmix import NotSupported, PMIxError, Range, Scope, Value
-from pypmix.standard import codes, types
+from pypmix.standard import codes, structures, types
 from pypmix.standard.types import NAMES, RANGES, DataArray, Info, Proc
 from pypmix.standard.values import to_python
 from pypmix.types import DataType
@@ -14,8 +14,8 @@ from pypmix.types import DataType
 CODE = -3210
 PROC = Proc("somewhere", 7)
 INFO = Info("one", Value(DataType.INT, 1))
-COORD = types.Coord(1, (1, 2))
-TIME = types.Timeval(5, 999_999)
+COORD = structures.Coord(1, (1, 2))
+TIME = structures.Timeval(5, 999_999)
 PRIVATE = {codes.UNDEF, codes.BUFFER, codes.KVAL, codes.DATA_BUFFER, codes.TOPO, codes.COMPRESSED_STRING}
 """Types that programs do not send: structures of libraries, and what a library makes of a long string."""
 
@@ -40,18 +40,18 @@ DATA: dict[int, object] = {
     codes.PROC_INFO: types.ProcInfo(PROC, "host", "/bin/true", 4711, 4),
     codes.COORD: COORD,
     codes.REGATTR: types.RegAttr("NAME", "name", codes.INT, ("what it is",)),
-    codes.GEOMETRY: types.Geometry(1, "uuid", "name", (COORD,)),
+    codes.GEOMETRY: structures.Geometry(1, "uuid", "name", (COORD,)),
     codes.DEVICE_DIST: types.DeviceDistance("uuid", "name", 1, 2, 3),
-    codes.ENDPOINT: types.Endpoint("uuid", "name", b"\1\2"),
-    codes.DEVICE: types.Device("uuid", "name", 1),
-    codes.RESOURCE_UNIT: types.ResourceUnit(1, 2),
-    codes.NODE_PID: types.NodePid("host", 1, 4711),
-    codes.REGEX2: types.Regex2("raw", b"a,b"),
-    codes.PROC_CPUSET: types.Cpuset("0-3"),
-    codes.PROC_STATS: types.ProcStats("host", PROC, 1, "true", 82, TIME, 0.0, 1, 2, 1.5, 1.5, 1.5, 0.0, 1, TIME),
-    codes.DISK_STATS: types.DiskStats("sda", *[1] * 11),
-    codes.NET_STATS: types.NetStats("lo", *[1] * 6),
-    codes.NODE_STATS: types.NodeStats("host", *[1.5] * 11, TIME, (), ()),
+    codes.ENDPOINT: structures.Endpoint("uuid", "name", b"\1\2"),
+    codes.DEVICE: structures.Device("uuid", "name", 1),
+    codes.RESOURCE_UNIT: structures.ResourceUnit(1, 2),
+    codes.NODE_PID: structures.NodePid("host", 1, 4711),
+    codes.REGEX2: structures.Regex2("raw", b"a,b"),
+    codes.PROC_CPUSET: structures.Cpuset("0-3"),
+    codes.PROC_STATS: structures.ProcStats("host", PROC, 1, "true", 82, TIME, 0.0, 1, 2, 1.5, 1.5, 1.5, 0.0, 1, TIME),
+    codes.DISK_STATS: structures.DiskStats("sda", *[1] * 11),
+    codes.NET_STATS: structures.NetStats("lo", *[1] * 6),
+    codes.NODE_STATS: structures.NodeStats("host", *[1.5] * 11, TIME, (), ()),
 }
 
 
