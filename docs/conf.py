@@ -69,7 +69,7 @@ nitpick_ignore_regex = [
     ("py:class", r"pypmix\.aio\.operations\.(psets\.PsetStream|control\.(Credentials|Monitors)|fabric\.Fabrics)"),
     ("py:class", r"(Machine|DeviceType|GroupAnswer|Delivery)"),
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
-    ("py:(class|obj)", r"(Launch|Dispatcher|Start|Done|ServerSession|Codec|Among|Values)"),
+    ("py:(class|obj)", r"(Launch|OpenRequests|Start|Done|ServerSession|Codec|Among|Values)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|aio\.Group|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.compat.asking import Shape
-    from pypmix.compat.port import Port
+    from pypmix.compat.serverhost import Hosting
     from pypmix.engine.base import Done
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Info, Proc, Value
@@ -120,7 +120,7 @@ class PMIxClient(Events, Fabrics, Hardware, Packing, Printing):
             raise NotInitialized("PMIx is not initialized", operation="compat", hint="call init first")
         return facade
 
-    def _port(self) -> Port:
+    def _port(self) -> Peer | Hosting:
         """Return the object that carries out operations: the client, or for a server its host."""
         return self._peer()
 

@@ -5,26 +5,12 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
     from pypmix.client import Client
     from pypmix.compat.asking import Shape
-    from pypmix.engine.base import Done
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
-
-    class Port(Protocol):
-        """An object that carries out operations: a client, a tool, or the host of a server."""
-
-        @property
-        def proc(self) -> Proc:
-            """The name of this process."""
-
-        def carry_out(self, op: Op[Any]) -> Any:
-            """Carry out an operation and return its result, or raise its error."""
-
-        def begin(self, op: Op[Any], done: Done[Any]) -> None:
-            """Begin an operation; `done` is called once, on any thread."""
 
 
 class Methods:

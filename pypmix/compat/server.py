@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pypmix.compat.client import PMIxClient
+from pypmix.compat.client import Peer, PMIxClient
 from pypmix.compat.running import attempt, callback, status_of
 from pypmix.compat.scalars import refused, to_bytes, to_int, to_key, to_nspace, to_proc, to_procs, to_text
 from pypmix.compat.serveranswers import Handler, setmodulefn
@@ -25,8 +25,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from pypmix.compat.port import Port
 
 
 log = logging.getLogger("pypmix.compat")
@@ -92,7 +90,7 @@ class PMIxServer(PMIxClient):
             raise NotInitialized("the server is not initialized", operation="compat", hint="call init first")
         return self._hosting
 
-    def _port(self) -> Port:
+    def _port(self) -> Peer | Hosting:
         return self._host()
 
     def notify_event(

@@ -29,7 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from pypmix.compat.port import Port
     from pypmix.standard.types import Info
 
 
@@ -58,7 +57,7 @@ class PMIxTool(PMIxServer):
 
     # Requests go to the primary server, as a client's do, not to the host of the tool's own server.
 
-    def _port(self) -> Port:
+    def _port(self) -> ToolPeer:
         return self._peer()
 
     notify_event = PMIxClient.notify_event

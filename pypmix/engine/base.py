@@ -22,13 +22,10 @@ else:
     from pypmix.standard._typing import Generic as Protocol
 
 R = TypeVar("R")
-Rc = TypeVar("Rc", contravariant=True)
 
-
-class Done(Protocol[Rc]):
+if TYPE_CHECKING:
+    Done = Callable[[R | None, BaseException | None], None]
     """The function that `submit` calls when an operation has ended: with its result, or with its error."""
-
-    def __call__(self, result: Rc | None, error: BaseException | None, /) -> None: ...
 
 
 class ClientSession(Protocol):

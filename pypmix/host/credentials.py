@@ -38,19 +38,13 @@ LIFETIME = 300.0
 
 
 class Seal:
-    """Signs claims and verifies them.
+    """Signs claims and verifies them; times are in seconds since 1970."""
 
-    Args:
-        clock: Returns the time in seconds since 1970.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self) -> None:
         self._key = os.urandom(32)
-        self._clock = clock
 
-    def issue(self, proc: Proc, uid: int, gid: int) -> bytes:
-        """Return a token for a proc."""
-        now = self._clock()
+    def issue(self, proc: Proc, uid: int, gid: int, now: float) -> bytes:
+        """Return a token for a proc, issued now."""
         claims = {
             "nspace": proc.nspace,
             "rank": proc.rank,
@@ -63,8 +57,8 @@ class Seal:
         body = PREFIX + b"." + base64.urlsafe_b64encode(json.dumps(claims).encode())
         return body + b"." + self._sign(body)
 
-    def check(self, token: bytes) -> dict[str, Any]:
-        """Return the claims of a token.
+    def check(self, token: bytes, now: float) -> dict[str, Any]:
+        """Return the claims of a token that is presented now.
 
         Raises:
             PermissionDenied: It was altered, has expired, or was issued by another host (`ERR_INVALID_CRED`).
@@ -76,7 +70,7 @@ class Seal:
             claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body.partition(b".")[2]))
         except (ValueError, binascii.Error):
             raise _invalid("it cannot be read") from None
-        if not claims["issued"] - LIFETIME <= self._clock() < claims["expires"]:
+        if not claims["issued"] - LIFETIME <= now < claims["expires"]:
             raise _invalid("it has expired")
         return claims
 
@@ -107,7 +101,7 @@ def _get(host: Manager, upcall: Upcall) -> None:
     assert isinstance(op, GetCredential)
     assert proc is not None and upcall.uid is not None and upcall.gid is not None
     _check_type(op.directives, op.name)
-    token = host.part(Seals).seal.issue(proc, upcall.uid, upcall.gid)
+    token = host.part(Seals).seal.issue(proc, upcall.uid, upcall.gid, time.time())
     upcall.reply(Credential(token, (attrs.CRED_TYPE(TYPE),)))
 
 
@@ -115,7 +109,7 @@ def _validate(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, ValidateCredential)
     _check_type(op.directives, op.name)
-    claims = host.part(Seals).seal.check(op.credential)
+    claims = host.part(Seals).seal.check(op.credential, time.time())
     proc = Proc.unchecked(claims["nspace"], claims["rank"])
     upcall.reply((attrs.CRED_TYPE(TYPE), attrs.USERID(claims["uid"]), attrs.GRPID(claims["gid"]), attrs.PROCID(proc)))
 

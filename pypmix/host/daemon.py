@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from pypmix.host.job import JobLayout
     from pypmix.host.nodes import HostNode
     from pypmix.host.orders import Fault
-    from pypmix.host.output import Pausable, Stream
+    from pypmix.host.output import Stream
     from pypmix.host.preload import Came
     from pypmix.host.rank import Rank
     from pypmix.standard.types import Proc
@@ -313,7 +313,7 @@ class Uplink(Sink):
     def __init__(self) -> None:
         self.terminal = False
         self.outstanding = 0
-        self._waiting_streams: list[Pausable] = []
+        self._paused: list[Callable[[], None]] = []
 
     @property
     def empty(self) -> bool:
@@ -327,20 +327,20 @@ class Uplink(Sink):
         """Return False: only the launcher knows of open lines."""
         return False
 
-    def pause(self, stream: Pausable) -> bool:
-        """Record a stream that is to wait, if too much output is on its way."""
+    def pause(self, resume: Callable[[], None]) -> bool:
+        """Return True if too much output is on its way: the caller stops writing until `resume` is called."""
         if self.outstanding <= WINDOW:
             return False
-        self._waiting_streams.append(stream)
+        self._paused.append(resume)
         return True
 
     def acknowledge(self, size: int) -> None:
         """Count bytes that the launcher has passed on, and resume streams."""
         self.outstanding = max(0, self.outstanding - size)
         if self.outstanding <= WINDOW // 2:
-            paused, self._waiting_streams = self._waiting_streams, []
-            for stream in paused:
-                stream.resume()
+            paused, self._paused = self._paused, []
+            for resume in paused:
+                resume()
 
     def abandon(self) -> None:
         """Do nothing: nothing is kept here."""

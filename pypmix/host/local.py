@@ -349,7 +349,7 @@ class LocalHost(ServingManager):
             PermissionError: A program cannot be executed.
             OSError: The system lacks a resource that the job needs.
         """
-        signals = Signals(self.wake_fd, self.interrupt) if self._own_process else None
+        signals = Signals(self.wake_fd) if self._own_process else None
         interval = sys.getswitchinterval()
         if self._own_process:
             # The servers' threads release the interpreter with each system call, and regain it after this interval
@@ -359,7 +359,7 @@ class LocalHost(ServingManager):
             programs = [self.program(app) for app in self._given[0]]
             self.make_room(sum([app.np for app in self._given[0]]))
             if signals is not None:
-                signals.take()
+                signals.handle(self.interrupt)
             try:
                 self._run(programs)
             finally:

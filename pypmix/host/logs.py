@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
-    from pypmix.host.output import Sink
     from pypmix.standard.types import Info
 
 logger = logging.getLogger("pypmix.log")
@@ -113,30 +112,15 @@ class Logs:
         sink = self._host.sink_of(self._host.jobs.get(source.nspace), number)
         if self._waiting + len(data) > MAX_WAITING:
             raise OutOfResources("nothing reads the logs", operation="log")
-        line = _Line(self, sink, data, written)
+
+        def write() -> None:
+            self._waiting -= len(data)
+            sink.write(None, data)
+            written()
+
         self._waiting += len(data)
-        if not sink.pause(line):
-            line.resume()
-
-    def done(self, size: int) -> None:
-        """Count bytes that no longer wait."""
-        self._waiting -= size
-
-
-class _Line:
-    """Lines that are written to a sink now or later."""
-
-    def __init__(self, logs: Logs, sink: Sink, data: bytes, written: Callable[[], None]) -> None:
-        self._logs = logs
-        self._sink = sink
-        self._data = data
-        self._written = written
-
-    def resume(self) -> None:
-        """Write them."""
-        self._logs.done(len(self._data))
-        self._sink.write(None, self._data)
-        self._written()
+        if not sink.pause(write):
+            write()
 
 
 def _text(info: Info) -> str:

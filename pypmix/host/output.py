@@ -12,15 +12,9 @@ from pypmix.host.loop import READ, WRITE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from pypmix.engine.base import Cancellable
     from pypmix.host.loop import HostLoop
-
-    class Pausable(Protocol):
-        """A writer to a sink that can be made to wait."""
-
-        def resume(self) -> None: ...
 
 
 LINE_LIMIT = 1 << 20
@@ -61,7 +55,7 @@ class Sink:
         self._on_broken = on_broken
         self._backlog = bytearray()
         self._waiting = False
-        self._paused: list[Pausable] = []
+        self._paused: list[Callable[[], None]] = []
         self._open: Stream | None = None
         self.broken = False
         self.terminal = os.isatty(fd)
@@ -90,11 +84,11 @@ class Sink:
         """Return True if the last data written was an unfinished line of this stream."""
         return self._open is stream
 
-    def pause(self, stream: Pausable) -> bool:
-        """Record a stream that is to wait, if too much is buffered; it is resumed later."""
+    def pause(self, resume: Callable[[], None]) -> bool:
+        """Return True if too much is buffered: the caller stops writing until `resume` is called."""
         if len(self._backlog) <= BACKLOG_LIMIT:
             return False
-        self._paused.append(stream)
+        self._paused.append(resume)
         return True
 
     def _flush(self) -> None:
@@ -117,8 +111,8 @@ class Sink:
                 self._loop.unwatch(self.fd)
         if self._paused and len(self._backlog) <= BACKLOG_LIMIT // 2:
             paused, self._paused = self._paused, []
-            for stream in paused:
-                stream.resume()
+            for resume in paused:
+                resume()
 
     def abandon(self) -> None:
         """Discard buffered data."""
@@ -216,7 +210,7 @@ class Stream:
             self._loop.watch(self._fd, READ, self._ready)
 
     def _ready(self) -> None:
-        if self._read() and self._watched and self._sink is not None and self._sink.pause(self):
+        if self._read() and self._watched and self._sink is not None and self._sink.pause(self.resume):
             self._watched = False
             self._loop.unwatch(self._fd)
 
@@ -239,7 +233,7 @@ class Stream:
 
     def paused(self) -> bool:
         """Return True if the sink has too much data; `resumed` is called when the stream may continue."""
-        return self._sink is not None and self._sink.pause(self)
+        return self._sink is not None and self._sink.pause(self.resume)
 
     def take(self, data: bytes) -> None:
         """Process a piece of the output."""

@@ -53,26 +53,25 @@ class Signals:
 
     Args:
         wake_fd: A descriptor that ends the wait of the host's thread when a byte is written to it.
-        interrupt: Called with each signal.
     """
 
-    def __init__(self, wake_fd: int, interrupt: Callable[[int], None]) -> None:
+    def __init__(self, wake_fd: int) -> None:
         self._wake_fd = wake_fd
-        self._interrupt = interrupt
         self._former: dict[int, object] = {}
         self._wakeup: int | None = None
 
-    def take(self) -> None:
-        """Pass signals to the host from now on."""
+    def handle(self, handler: Callable[[int], None]) -> None:
+        """Call a handler with the number of each signal from now on."""
+
+        def handle(signum: int, _frame: FrameType | None) -> None:
+            handler(signum)
+
         # The kernel may deliver the signal on the engine's thread; only a byte in this descriptor then ends the wait
         # of this one, on which Python runs the handler.
         self._wakeup = signal.set_wakeup_fd(self._wake_fd, warn_on_full_buffer=False)
         for signum in (*ENDING, *PASSED_ON, signal.SIGTSTP, signal.SIGCONT):
             if signal.getsignal(signum) is not signal.SIG_IGN:
-                self._former[signum] = signal.signal(signum, self._take)
-
-    def _take(self, signum: int, _frame: FrameType | None) -> None:
-        self._interrupt(signum)
+                self._former[signum] = signal.signal(signum, handle)
 
     def restore(self) -> None:
         """Restore the former handlers."""

@@ -28,9 +28,9 @@ class Sink:
         self.full = False
         self.paused: list[Any] = []
 
-    def pause(self, waiting: Any) -> bool:
+    def pause(self, resume: Any) -> bool:
         if self.full:
-            self.paused.append(waiting)
+            self.paused.append(resume)
         return self.full
 
     def write(self, _stream: None, data: bytes) -> None:
@@ -39,8 +39,8 @@ class Sink:
     def read(self) -> None:
         self.full = False
         paused, self.paused = self.paused, []
-        for waiting in paused:
-            waiting.resume()
+        for resume in paused:
+            resume()
 
 
 class Host:

@@ -8,12 +8,14 @@ in `requests`, which is generated from the operations.
 from __future__ import annotations
 
 import math
+import threading
 
 from pypmix.answers import Answers
 from pypmix.psets import ProcSet
 from pypmix.standard import attrs, statuses
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import SUCCESSES, NotFound, PMIxError, error_for
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.naming import name_procs
 from pypmix.standard.ops import Connected, Credential, GroupResults
 from pypmix.standard.ops.connecting import CONNECT_ASSIGN, CONNECT_ID, CONNECT_XCHG_ONLY
@@ -26,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Callable, Hashable, Iterable, Mapping
-    from typing import Any, NoReturn, Protocol
+    from typing import Any, NoReturn
 
     from pypmix.engine.base import Upcall
     from pypmix.standard.attr import Attr
@@ -34,16 +36,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any], Any]
     Given = Mapping[Any, object] | Iterable[Info] | None
+    Expand = Callable[[Iterable[Proc]], Iterable[Proc]]
 
-    class Dispatcher(Protocol):
-        """The requests in flight, as a request sees them."""
-
-        expand: Callable[[Iterable[Proc]], Iterable[Proc]]
-
-        def count_answered(self, request: Request[Any], /) -> None: ...
-
-        def report_second_answer(self, request: Request[Any], /) -> None: ...
-
+log = get_logger("pypmix.host")
 
 R = TypeVar("R")
 
@@ -69,6 +64,63 @@ def _seconds(infos: Iterable[Info]) -> float | None:
     return found
 
 
+class OpenRequests:
+    """The unanswered requests of a host, which handlers answer on any thread.
+
+    Args:
+        expand: Returns procs with their wildcards replaced.
+
+    Attributes:
+        closed: Whether the host has closed.
+    """
+
+    def __init__(self, expand: Expand) -> None:
+        self.expand = expand
+        self.closed = False
+        self._lock = threading.Lock()
+        self._requests: dict[Request[Any], None] = {}
+        self._counts: dict[Proc, int] = {}
+
+    def add(self, request: Request[Any]) -> int:
+        """Add a request; return the number of the requestor's earlier ones."""
+        requestor = request.requestor
+        with self._lock:
+            count = self.count(requestor)
+            self._requests[request] = None
+            if requestor is not None:
+                self._counts[requestor] = count + 1
+        return count
+
+    def remove(self, request: Request[Any]) -> None:
+        """Remove a request that has been answered."""
+        with self._lock:
+            if request in self._requests:
+                del self._requests[request]
+                requestor = request.requestor
+                if requestor is not None:
+                    count = self._counts.pop(requestor) - 1
+                    if count:
+                        self._counts[requestor] = count
+
+    def count(self, requestor: Proc | None) -> int:
+        """Return the number of unanswered requests of a client; 0 for None."""
+        return 0 if requestor is None else self._counts.get(requestor, 0)
+
+    def get_all(self) -> list[Request[Any]]:
+        """Return the unanswered requests."""
+        with self._lock:
+            return list(self._requests)
+
+    def report_second_answer(self, request: Request[Any]) -> None:
+        """Log that a request was answered again, unless the host has closed."""
+        if self.closed:
+            return
+        if request.deadline < 0:
+            log.warning("%s was answered too late: it has been given up", request)
+        else:
+            log.warning("%s was answered twice; the first answer counts", request, stack_info=True)
+
+
 class Request(Generic[R]):
     """An upcall as a handler gets it; the fields of its operation (`pypmix.standard.ops`) are its attributes.
 
@@ -83,9 +135,9 @@ class Request(Generic[R]):
         gid: The client's group.
     """
 
-    __slots__ = ("__weakref__", "_dispatcher", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
+    __slots__ = ("__weakref__", "_open", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")
 
-    def __init__(self, upcall: Upcall, name: str, dispatcher: Dispatcher) -> None:
+    def __init__(self, upcall: Upcall, name: str, requests: OpenRequests) -> None:
         self.op: Op[Any] = upcall.op
         self.name = name
         self.requestor = upcall.requestor
@@ -93,7 +145,7 @@ class Request(Generic[R]):
         self.gid = upcall.gid
         # The thread that pops this entry answers; `pop` is atomic.
         self._upcalls = [upcall]
-        self._dispatcher = dispatcher
+        self._open = requests
         self.deadline = math.inf
         self.task: Task[None] | None = None
 
@@ -180,7 +232,7 @@ class Request(Generic[R]):
         try:
             upcall = self._upcalls.pop()
         except IndexError:
-            self._dispatcher.report_second_answer(self)
+            self._open.report_second_answer(self)
             return LATER
         try:
             if error is not None:
@@ -192,7 +244,7 @@ class Request(Generic[R]):
             upcall.fail(failure(self, problem))
             raise
         finally:
-            self._dispatcher.count_answered(self)
+            self._open.remove(self)
         return LATER
 
     def take_upcall(self) -> Upcall | None:
@@ -201,7 +253,7 @@ class Request(Generic[R]):
             upcall = self._upcalls.pop()
         except IndexError:
             return None
-        self._dispatcher.count_answered(self)
+        self._open.remove(self)
         return upcall
 
     def convert(self, answer: Any) -> R:
@@ -515,7 +567,7 @@ class GroupBase(Request[tuple[Info, ...]]):
     @property
     def members(self) -> ProcSet:
         """All named and added procs, sorted; a wildcard is replaced by the procs of its job."""
-        return ProcSet(sorted(self._dispatcher.expand(self.procs | self.added)))
+        return ProcSet(sorted(self._open.expand(self.procs | self.added)))
 
     @property
     def wants_context_id(self) -> bool:

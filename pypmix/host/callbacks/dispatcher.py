@@ -8,7 +8,7 @@ at any time.
 2. `_begin`, in the loop, sets its deadline and starts its handler: an `async def` as a task, any other function on a
    worker's thread. Clients take turns, so that no client waits for all requests of another.
 3. `returned` or `failed`, on the handler's thread, answer; for `LATER`, the handler's author calls `reply` or `fail`.
-4. `count_answered`, called by the request whose upcall was removed, ends the count.
+4. `OpenRequests.remove`, called by the request whose upcall was removed, ends the count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import threading
 from functools import partial
 
-from pypmix.host.callbacks.base import LATER, failure
+from pypmix.host.callbacks.base import LATER, OpenRequests, failure
 from pypmix.host.callbacks.workers import Workers
 from pypmix.host.loop import Turns
 from pypmix.standard import statuses
@@ -32,14 +32,12 @@ from pypmix.standard.ops import ClientAborted, ClientFinalized, ClientLost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from pypmix.host.callbacks.base import Handler, Request
-    from pypmix.standard.types import Proc
+    from pypmix.host.callbacks.base import Expand, Handler, Request
 
     T = TypeVar("T")
-    Expand = Callable[[Iterable[Proc]], Iterable[Proc]]
 
 log = get_logger("pypmix.host")
 
@@ -163,7 +161,7 @@ class Dispatcher:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, reply_timeout: float | None, expand: Expand) -> None:
         self.loop = loop
-        self.expand = expand
+        self.requests = OpenRequests(expand)
         self._reply_timeout = reply_timeout
         self._workers = Workers(loop)
         self._turns = Turns(self._soon)
@@ -172,25 +170,16 @@ class Dispatcher:
         """Calls a function that answers on the loop's thread; see `pypmix.engine.base.ServerSession.attach`."""
         self._serving = False
         self._due = 0
-        self._lock = threading.Lock()
-        self._open: dict[Request[Any], None] = {}
-        self._counts: dict[Proc, int] = {}
         self._tasks: dict[asyncio.Task[None], Request[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
 
     # On any thread.
 
     def take(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
         """Schedule a request to be handled; never blocks."""
         requestor = request.requestor
-        with self._lock:
-            count = 0 if requestor is None else self._counts.get(requestor, 0)
-            refused = count >= IN_FLIGHT and not isinstance(request.op, ALWAYS)
-            self._open[request] = None
-            if requestor is not None:
-                self._counts[requestor] = count + 1
-        if refused:
+        count = self.requests.add(request)
+        if count >= IN_FLIGHT and not isinstance(request.op, ALWAYS):
             detail = f"{count} requests of {requestor} are unanswered"
             request.fail(ResourceBusy(detail, operation=request.name))
             return
@@ -198,26 +187,6 @@ class Dispatcher:
             self._turns.add(requestor, partial(self._begin, request, function, asynchronous))
         except RuntimeError:
             self._close(request)
-
-    def count_answered(self, request: Request[Any]) -> None:
-        """Remove a request that has been answered."""
-        with self._lock:
-            if request in self._open:
-                del self._open[request]
-                requestor = request.requestor
-                if requestor is not None:
-                    count = self._counts.pop(requestor) - 1
-                    if count:
-                        self._counts[requestor] = count
-
-    def report_second_answer(self, request: Request[Any]) -> None:
-        """Log that a request was answered again, unless the host has closed."""
-        if self._closed:
-            return
-        if request.deadline < 0:
-            log.warning("%s was answered too late: it has been given up", request)
-        else:
-            log.warning("%s was answered twice; the first answer counts", request, stack_info=True)
 
     def returned(self, request: Request[Any], result: object) -> None:
         """Answer a request with the result of its handler."""
@@ -237,7 +206,7 @@ class Dispatcher:
         """Log the exception of a handler, and answer the request with it."""
         if isinstance(error, PMIxError):
             log.debug("%s is answered with an error", request, exc_info=error)
-        elif not request.is_answered or not self._closed:
+        elif not request.is_answered or not self.requests.closed:
             log.error("the handler of %s failed", request, exc_info=error)
         if not request.is_answered:
             request.fail(failure(request, error))
@@ -270,7 +239,7 @@ class Dispatcher:
                     self.loop.call_soon(self._turns.next)
 
     def _begin(self, request: Request[Any], function: Handler, asynchronous: bool) -> None:
-        if self._closed:
+        if self.requests.closed:
             self._close(request)
             return
         if self._reply_timeout is not None:
@@ -281,7 +250,7 @@ class Dispatcher:
         try:
             if asynchronous:
                 self._run(request, self._serve(request, function))
-            elif request.requestor is not None and self._counts.get(request.requestor, 0) > 1:
+            elif self.requests.count(request.requestor) > 1:
                 # The task of an earlier request may not have started yet; it was put in the loop before this call.
                 self.loop.call_soon(self._submit, request, function)
             else:
@@ -371,8 +340,7 @@ class Dispatcher:
     def _expire(self) -> None:
         self._timer = None
         now = self.loop.time()
-        with self._lock:
-            late = [request for request in self._open if request.deadline <= now]
+        late = [request for request in self.requests.get_all() if request.deadline <= now]
         for request in late:
             request.deadline = -1.0
             limit = max(self._reply_timeout or 0.0, request.timeout or 0.0)
@@ -384,8 +352,7 @@ class Dispatcher:
                 # A task that has not started ends without running its `finally`.
                 request.task.add_done_callback(self._forget_task)
                 request.task.cancel()
-        with self._lock:
-            first = min([request.deadline for request in self._open], default=math.inf)
+        first = min([request.deadline for request in self.requests.get_all()], default=math.inf)
         if first < math.inf:
             self._expire_at(first)
 
@@ -406,13 +373,11 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Cancel the running handlers, and answer all unanswered requests."""
-        self._closed = True
+        self.requests.closed = True
         self.bell.close()
         if self._timer is not None:
             self._timer.cancel()
-        with self._lock:
-            open_ = list(self._open)
-        for request in open_:
+        for request in self.requests.get_all():
             self._close(request)
         self._workers.close()
         own = asyncio.current_task()

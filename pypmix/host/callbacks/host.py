@@ -238,7 +238,7 @@ class Host(Upcalls, Jobs):
         found = self._all or self._handlers.get(name)
         if found is not None:
             assert self._dispatcher is not None
-            self._dispatcher.take(kind(upcall, name, self._dispatcher), *found)
+            self._dispatcher.take(kind(upcall, name, self._dispatcher.requests), *found)
         elif isinstance(op, LIVES):
             upcall.reply()
         elif manager.offers(op):

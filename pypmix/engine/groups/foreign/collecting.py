@@ -4,6 +4,8 @@ Releases before 6.0 keep it under the group's context id: it is requested under 
 
 from __future__ import annotations
 
+from functools import partial
+
 from pypmix.engine.groups.foreign.rules import KEPT_ENDPOINT
 from pypmix.engine.groups.talk import proc
 from pypmix.standard import codes
@@ -63,7 +65,7 @@ def collect(
     said: dict[Proc, list[Info]] = {each: [] for each in members}
     left = [len(said) * len(keys)]
 
-    def note_value(whose: Proc, key: str, value: Value | None) -> None:
+    def note_value(whose: Proc, key: str, value: Value | None, _error: BaseException | None) -> None:
         if value is not None:
             said[whose].append(Info(GROUP_ENDPT_DATA if key == KEPT_ENDPOINT else key, value))
         left[0] -= 1
@@ -72,9 +74,7 @@ def collect(
 
     for each in said:
         for key in keys:
-            port.submit(
-                Get(each, key, (number, SOON)), lambda value, _error, each=each, key=key: note_value(each, key, value)
-            )
+            port.submit(Get(each, key, (number, SOON)), partial(note_value, each, key))
 
 
 def _group_info(whose: Proc, items: Iterable[Info]) -> Info:
