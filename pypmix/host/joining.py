@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from functools import partial
 
 from pypmix.clusters import check_cluster, split_nspace
 from pypmix.host.exchange import codec, rendezvous
@@ -224,7 +225,8 @@ class Shared:
                 if split_nspace(entry.owner.proc.nspace)[0] is None:
                     self._exchange.tell(name, PUBLISHED, self._published(entry))
         elif cluster not in {split_nspace(member)[0] for member in self._exchange.members}:
-            self._quietly(lambda entry: split_nspace(entry.owner.proc.nspace)[0] == cluster)
+            of_cluster = lambda entry: split_nspace(entry.owner.proc.nspace)[0] == cluster  # noqa: E731
+            self._quietly(partial(self._directory.remove_all, Range.GLOBAL, of_cluster))
 
     def _told_published(self, _sender: str, data: bytes) -> None:
         op, proc, uid, gid = codec.unpack_request(data)
@@ -241,22 +243,18 @@ class Shared:
     def _told_taken_back(self, _sender: str, data: bytes) -> None:
         op, proc, _uid, _gid = codec.unpack_request(data)
         assert isinstance(op, Unpublish)
-        owner, keys = renamed(proc, self._names.home), op.keys
-        own = split_nspace(owner.nspace)[0] is None
-
-        def meant(entry: Entry) -> bool:
-            return entry.owner.proc == owner and entry.info.key in keys
-
-        if own:
+        owner = renamed(proc, self._names.home)
+        remove = partial(self._directory.remove_keys, Range.GLOBAL, owner, op.keys)
+        if split_nspace(owner.nspace)[0] is None:
             # A proc there has read a value that may be read once.
-            self._directory.remove_all(Range.GLOBAL, meant)
+            remove()
         else:
-            self._quietly(meant)
+            self._quietly(remove)
 
-    def _quietly(self, meant: Callable[[Entry], bool]) -> None:
+    def _quietly(self, remove: Callable[[], None]) -> None:
         """Remove copies without informing the other clusters."""
         self._telling = False
         try:
-            self._directory.remove_all(Range.GLOBAL, meant)
+            remove()
         finally:
             self._telling = True

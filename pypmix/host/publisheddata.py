@@ -89,6 +89,43 @@ class _Share:
         self.bytes = 0
 
 
+class _Searches:
+    """The pending lookups, by their keys and by their callers."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, dict[Search, None]] = {}
+        self._by_caller: dict[Proc, dict[Search, None]] = {}
+        self._last = 0
+
+    def add(self, search: Search) -> None:
+        """Add a lookup."""
+        self._last += 1
+        search.number = self._last
+        for found, name in self._places(search):
+            found.setdefault(name, {})[search] = None
+
+    def remove(self, search: Search) -> None:
+        """Remove a lookup, if it is here."""
+        for found, name in self._places(search):
+            searches = found.get(name, {})
+            searches.pop(search, None)
+            if not searches:
+                found.pop(name, None)
+
+    def for_keys(self, keys: Iterable[str]) -> list[Search]:
+        """Return the lookups of some of these keys, the oldest first."""
+        return sorted({search for key in keys for search in self._by_key.get(key, ())}, key=_number_of)
+
+    def of(self, caller: Proc) -> list[Search]:
+        """Return the lookups of a proc."""
+        return list(self._by_caller.get(caller, ()))
+
+    def _places(self, search: Search) -> Iterator[tuple[dict[Any, dict[Search, None]], object]]:
+        for key in search.op.keys:
+            yield self._by_key, key
+        yield self._by_caller, search.caller.proc
+
+
 class Search:
     """A pending lookup."""
 
@@ -97,6 +134,7 @@ class Search:
         self.op = op
         self.answer = answer
         self.timer: Cancellable | None = None
+        self.number = 0
         self.range = int(_data(op.directives, keys.RANGE, Range.GLOBAL))
         self.procs = _procs(op.directives)
         wait = _data(op.directives, keys.WAIT, False)
@@ -128,7 +166,7 @@ class Directory:
         self._size = 0
         self._bytes = 0
         self._shares: dict[Proc, _Share] = {}
-        self._searches: dict[Search, None] = {}
+        self._searches = _Searches()
 
     def __len__(self) -> int:
         return self._size
@@ -158,10 +196,8 @@ class Directory:
         self._check_room(caller.proc, len(entries), sum([entry.size for entry in entries]))
         for entry in entries:
             self._add(entry)
-        keys = {entry.info.key for entry in entries}
-        for search in list(self._searches):
-            if not keys.isdisjoint(search.op.keys):
-                self._try(search)
+        for search in self._searches.for_keys([entry.info.key for entry in entries]):
+            self._try(search)
 
     def _check_room(self, proc: Proc, number: int, size: int) -> None:
         """Raise a `PMIxError` if a proc cannot publish this much more."""
@@ -185,7 +221,7 @@ class Directory:
         if not search.waits:
             self._end(search)
             return
-        self._searches[search] = None
+        self._searches.add(search)
         limit = _data(op.directives, keys.TIMEOUT, 0)
         if limit:
             search.timer = self._later(float(limit), lambda: self._expire(search))
@@ -225,10 +261,15 @@ class Directory:
             if condition(entry):
                 self._remove(entry)
 
+    def remove_keys(self, range: int, proc: Proc, keys: Collection[str]) -> None:
+        """Remove the values of a range that a proc has published under these keys."""
+        for entry in [entry for entry in self._all(keys) if entry.range == range and entry.owner.proc == proc]:
+            self._remove(entry)
+
     def leave(self, proc: Proc) -> None:
         """Remove the values of an ended proc that last as long as the proc, and end its lookups."""
         self.forget((proc,), Persist.PROC)
-        for search in [search for search in self._searches if search.caller.proc == proc]:
+        for search in self._searches.of(proc):
             self._drop(search)
 
     def _all(self, keys: Collection[str]) -> Iterator[Entry]:
@@ -301,9 +342,13 @@ class Directory:
         search.answer((), error or NotFound("no such value is published", operation="lookup"))
 
     def _drop(self, search: Search) -> None:
-        self._searches.pop(search, None)
+        self._searches.remove(search)
         if search.timer is not None:
             search.timer.cancel()
+
+
+def _number_of(search: Search) -> int:
+    return search.number
 
 
 def _within(range: int, center: Caller, other: Caller, procs: frozenset[Proc]) -> bool:

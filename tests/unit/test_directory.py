@@ -355,3 +355,46 @@ def test_a_proc_does_not_cost_what_others_have_published(what):
         return found
 
     assert lines(400) == lines(4)
+
+
+@pytest.mark.parametrize("what", ["publishes", "ends", "looks up", "looks up in vain"])
+def test_a_proc_does_not_cost_what_others_wait_for(what):
+    """Where each of many ranks waits for a key of its own, looks at all lookups would grow with their square."""
+
+    def lines(ranks):
+        world = World()
+        waiting = [world.ask(who(rank), f"key {rank}", wait=0) for rank in range(ranks)]
+        if what == "publishes":
+            found = lines_of(lambda: world.publish(OTHER, "key 1"))
+        elif what == "ends":
+            found = lines_of(lambda: world.directory.leave(who(1).proc))
+        elif what == "looks up":
+            world.publish(OTHER, "other")
+            found = lines_of(lambda: world.ask(OTHER, "other"))
+        else:
+            found = lines_of(lambda: world.ask(OTHER, "other"))
+        assert sum([len(answers) for answers in waiting]) == (what == "publishes")
+        return found
+
+    assert lines(400) == lines(4)
+
+
+def test_values_that_another_cluster_takes_back_cost_no_others():
+    def lines(ranks):
+        world = World()
+        for rank in range(ranks):
+            world.publish(who(rank), f"key {rank}", range=Range.GLOBAL)
+        found = lines_of(lambda: world.directory.remove_keys(Range.GLOBAL, who(1).proc, ("key 1", "key 2")))
+        assert len(world.directory) == ranks - 1
+        return found
+
+    assert lines(400) == lines(4)
+
+
+def test_of_several_lookups_the_oldest_is_answered_first():
+    world = World()
+    old, new = world.ask(A, "b", wait=0), world.ask(B, "a", "b", wait=0)
+    world.publish(OTHER, "a", "b", persist=Persist.FIRST_READ)
+    assert len(old) == 1 and not new
+    world.publish(OTHER, "b", persist=Persist.FIRST_READ)
+    assert len(new) == 1
