@@ -1,4 +1,4 @@
-"""A group as a member reads it, and the changes that it is told of."""
+"""A group as a member reads it, and the changes of the group."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class GroupEvent:
     """
 
     JOIN_REQUEST: EventCode = statuses.JOIN_REQUEST  # type: ignore[assignment]
-    """The source asks to join a group of the caller's by `recipes.admission.request`; `Event.refuse` keeps it out."""
+    """The source asks by `recipes.admission.request` to join a group of the caller; `Event.refuse` refuses it."""
 
     REQUESTED: EventCode = statuses.REQUESTED  # type: ignore[assignment]
-    """The source begins a construct that the caller is to take part in, and has told so by `recipes.draft.announce`."""
+    """The source begins a construct with the caller, which it announces by `recipes.draft.announce`."""
 
     LEAVE_REQUEST: EventCode = statuses.LEAVE_REQUEST  # type: ignore[assignment]
     """The source wants to leave by `recipes.draft.Consent`, and waits until all have confirmed it."""
 
     HAS_JOINED: EventCode = statuses.HAS_JOINED  # type: ignore[assignment]
-    """The source takes part in a construct that is under way, and has told so by `recipes.draft.announce`."""
+    """The source has joined a construct in progress, which it announces by `recipes.draft.announce`."""
 
 
 class Change(Record):
-    """Something that has happened to a group; its kinds are classes, to be told apart by `match`.
+    """A change of a group; each kind is a class, which `match` distinguishes.
 
     Args:
         procs: The procs that have joined, left or failed, or the new leader.
@@ -62,7 +62,7 @@ class Change(Record):
 
     @property
     def proc(self) -> Proc | None:
-        """The first of `procs`, and the only one unless several come or go together; None where there is none."""
+        """The first of `procs`, and the only one unless several join or leave together; None if `procs` is empty."""
         return self.procs[0] if self.procs else None
 
     @property
@@ -82,7 +82,7 @@ class Change(Record):
 
     @property
     def leader(self) -> Proc | None:
-        """The leader now; None if there is none."""
+        """The leader now; None if the group has no leader."""
         return self.state.leader
 
     def __repr__(self) -> str:
@@ -92,28 +92,28 @@ class Change(Record):
 
     @property
     def joined(self) -> frozenset[Proc]:
-        """The procs that have become members by this change."""
+        """The procs that became members by this change."""
         return frozenset()
 
     @property
     def left(self) -> frozenset[Proc]:
-        """The procs that are not members any more by this change, for whatever reason."""
+        """The procs that are no longer members after this change, for whatever reason."""
         return frozenset()
 
 
 class _Departure(Change):
     @property
     def left(self) -> frozenset[Proc]:
-        """The procs that are not members any more by this change."""
+        """The procs that are no longer members after this change."""
         return frozenset(self.procs).difference(self.state.members)
 
 
 class Joined(Change):
-    """`PMIX_GROUP_MEMBERSHIP_UPDATE`: procs have become members of a group that stood already."""
+    """`PMIX_GROUP_MEMBERSHIP_UPDATE`: procs have become members of an existing group."""
 
     @property
     def joined(self) -> frozenset[Proc]:
-        """The procs that have become members by this change."""
+        """The procs that became members by this change."""
         return frozenset(self.procs)
 
 
@@ -148,14 +148,14 @@ _KINDS: dict[str, type[Change]] = {
 
 
 def change_of(told: GroupChange) -> Change:
-    """Return what an engine tells of a group as its class."""
+    """Convert an engine's report of a group's change to the class of its kind."""
     return _KINDS[told.kind](told.procs, told.state)
 
 
 class GroupView:
     """An ordered collection of the members, as a job is one of its procs; it may be passed wherever procs are wanted.
 
-    All that it says is as the caller knows it now: members that leave or fail go, and those behind them move up.
+    Its attributes show the group as the caller knows it now: if a member leaves or fails, the members after it move up.
 
     Args:
         port: The way to the session of the client whose view it is, for pypmix's own modules.
@@ -174,7 +174,7 @@ class GroupView:
 
     @property
     def is_open(self) -> bool:
-        """Whether the group stands, and the caller is a member."""
+        """Whether the group exists, and the caller is a member."""
         return self._now() is not None
 
     @property
@@ -189,7 +189,7 @@ class GroupView:
 
     @property
     def procs(self) -> ProcSet:
-        """All members now, by group rank; empty where neither the server nor the library tells."""
+        """All members now, by group rank; empty if neither the server nor the library reports them."""
         return ProcSet.unchecked(self.state().members)
 
     @property
@@ -209,7 +209,7 @@ class GroupView:
 
     @property
     def leader(self) -> Proc | None:
-        """The leader now; None if there is none."""
+        """The leader now; None if the group has no leader."""
         return self.state().leader
 
     @property
@@ -225,7 +225,7 @@ class GroupView:
 
     @property
     def partial(self) -> bool:
-        """Whether a proc that was named for the group did not come, which `optional` allows."""
+        """Whether a proc that was named for the group did not join, which `optional` allows."""
         self.state()
         return self._formed().partial
 
@@ -244,7 +244,7 @@ class GroupView:
         """Return the group as the caller knows it now: its members, its leader, and how often these have changed.
 
         Raises:
-            NotInitialized: The group does not stand, or the caller is not a member any more.
+            NotInitialized: The group does not exist, or the caller is no longer a member.
         """
         state = self._now()
         if state is None:
@@ -282,7 +282,7 @@ class GroupView:
 
 
 def expand(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
-    """Return each proc once, with those of groups and whole jobs by their ranks as far as this process knows them."""
+    """Return each proc once; groups and whole jobs are replaced by their procs as far as this process knows them."""
     found: dict[Proc, None] = {}
     for proc in procs:
         state = session.group_state(proc.nspace)
@@ -298,11 +298,11 @@ def expand(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:
 
 
 def automatic_name(session: ClientSession, counts: dict[str, Any], procs: Procs) -> str:
-    """Return a name that all who name the same procs find by themselves.
+    """Return a name that each caller with the same procs computes without a message.
 
     Args:
-        session: The caller's.
-        counts: How many names the caller has made for which procs; this changes it.
+        session: The caller's session.
+        counts: The numbers of names that the caller has made, by the procs; this changes it.
         procs: The members, in any order.
     """
     if procs is None:
@@ -320,12 +320,12 @@ def automatic_name(session: ClientSession, counts: dict[str, Any], procs: Procs)
 
 
 def group_names_op() -> QueryInfo:
-    """Return the question for the names of all groups that the server knows."""
+    """Return the query for the names of all groups that the server knows."""
     return QueryInfo((Query((keys.QUERY_GROUP_NAMES,), (REFRESH,)),))
 
 
 def group_members_op(name: str) -> QueryInfo:
-    """Return the question for the members of a group that the caller is not in."""
+    """Return the query for the members of a group that the caller is not in."""
     return QueryInfo(
         (Query((keys.QUERY_GROUP_MEMBERSHIP,), (Info(keys.GROUP_ID, Value(codes.STRING, name)), REFRESH)),)
     )

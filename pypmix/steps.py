@@ -2,22 +2,22 @@
 
 Theory of operation
 -------------------
-A collective call is one or more steps of all participants. In each step those who give something put a piece under a
-key of their own; a collecting fence follows; then each reads what it needs. `Steps` numbers them, and all participants
-count alike, since they make the same calls in the same order.
+A collective call is one or more steps of all participants. In each step the ranks with a value put a piece under a key
+of the step; a collecting fence follows; then each rank reads the pieces that it needs. `Steps` numbers the steps, and
+all participants count alike, since they make the same calls in the same order.
 
 - A piece has a head: the call, the root, the number of the step, and how many pieces there are. So a reader notices
   that others have made another call, named another root, or are at another step, and takes no value for another one.
 - Two keys take turns (`Steps.key`). A rank puts step N+2 over step N after the fence of step N+1, which all call when
   they have read step N. So servers hold two pieces of each rank however many calls there were.
-- Libraries that answer from what they have read before need a new key for each step (`renews` is false). What was put
-  two steps before is replaced by nothing then: its key stays, a few dozen bytes. So is all that is long, in any case.
-- A call that a rank cannot take part in, since its value has no PMIx type, is told to the others in its head.
-- A step that timed out is not counted: those who have not come call it later. Any other end of the fence counts.
-- The counts belong to the process, so that they go on when a client is closed and another one opened. When procs join a
-  group, they and the others begin to count anew, under other keys; when procs are lost or leave, the others count on.
-  All who destruct a group forget its count: they have read all steps by then, and begin anew if they form it again.
-  Only where a step needs a new key does that count go on.
+- Libraries that answer from their cache need a new key for each step (`renews` is false). The pieces of two steps
+  before are then replaced by empty values: only their keys stay, a few dozen bytes. Long pieces are always emptied.
+- A rank whose value has no PMIx type still takes part: the head of its piece reports the failure to the others.
+- A step that timed out is not counted: late participants call it later. Any other end of the fence counts.
+- The counts belong to the process: they continue when a client is closed and another one is opened. When procs join a
+  group, all members restart at 0 under other keys; when procs are lost or leave, the remaining members continue.
+  A destruct resets the count: by then the members have read all steps. Only if each step needs a new key does the count
+  of a destructed group continue when it is formed again.
 
 Nothing here waits.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Codec(Protocol):
-        """The way of objects into bytes and back, as the modules `pickle`, `json` and `marshal` have it."""
+        """Converts objects to bytes and back, as the modules `pickle`, `json` and `marshal` do."""
 
         def dumps(self, obj: Any, /) -> bytes | str:
             """Return an object as bytes; a string is sent as UTF-8."""
@@ -58,7 +58,7 @@ PIECE = 1 << 20
 """The bytes of a value that go with one fence. Servers relay the pieces of all ranks of a node in one message."""
 
 GET_SECONDS = 60.0
-"""Seconds in which a server has to bring what a fence has exchanged, where the call has no time limit."""
+"""Seconds in which a server has to return a piece after the fence, if the call has no time limit."""
 
 _HEAD = Struct("<BBBQIIH")
 _VERSION = 1
@@ -79,17 +79,17 @@ def seconds_left(deadline: float) -> float:
 
 
 class Piece(Record):
-    """A piece of what a rank gives.
+    """A piece of a rank's value.
 
     Args:
         call: The operation.
         step: The number of the step.
-        index: Which piece it is.
-        pieces: How many there are.
-        root: The root as this rank names it; empty where there is none.
+        index: The number of the piece, from 0.
+        pieces: The number of pieces.
+        root: The root as this rank names it; empty for a call without a root.
         data: The bytes.
-        coded: Whether they were made by a codec.
-        failed: Whether they are the reason why the rank has no value to give.
+        coded: Whether a codec made the bytes.
+        failed: Whether the bytes are the reason why the rank has no value.
     """
 
     call: str
@@ -123,15 +123,15 @@ def decode_piece(data: object) -> Piece:
             raise ValueError(f"head {data[: _HEAD.size]!r}")
         root = data[_HEAD.size : body].decode()
     except (ValueError, StructError) as error:
-        raise RemoteProtocolError(f"what a rank gave to a collective call does not parse: {error}") from None
+        raise RemoteProtocolError(f"a piece of a collective call does not parse: {error}") from None
     return Piece(CALLS[call], step, index, pieces, root, data[body:], bool(flags & _CODED), bool(flags & _FAILED))
 
 
 def encode_value(value: object, codec: Codec | None) -> bytes:
-    """Return a value as bytes, with its PMIx type, or as a codec has it.
+    """Return a value as bytes: with its PMIx type, or as a codec converts it.
 
     Raises:
-        TypeError, OverflowError: It has no PMIx type, and there is no codec.
+        TypeError, OverflowError: It has no PMIx type, and no codec was given.
     """
     if codec is None:
         return DataBuffer().pack(codes.VALUE, from_python(value)).bytes()
@@ -159,12 +159,12 @@ class Steps:
 
     Args:
         name: The name of the group or connection; empty for the job.
-        members: Who counts along; none for all of a job.
+        members: The procs that count; empty for all of a job.
     """
 
     def __init__(self, name: str, members: Iterable[Proc] = ()) -> None:
         self.order: list[Proc] = [*dict.fromkeys(members)]
-        """The members by rank, those that have left or ended too."""
+        """The members by rank, including former ones."""
         self.participants = self.members = frozenset(self.order)
         """`participants` are those of the last step."""
         self.base = f"pypmix.values.{name}"
@@ -173,7 +173,7 @@ class Steps:
             self.base += f".{crc32(' '.join(sorted(map(str, self.members))).encode()):08x}"
         self.done = 0
         self.over = False
-        """Whether the group was destructed: its next one counts anew."""
+        """Whether the group was destructed: the next group of this name starts at 0."""
         self._keys: list[list[str]] = []
 
     def follow(self, keys: list[str]) -> list[str]:
@@ -187,12 +187,12 @@ class Steps:
             self._keys[-1].append(key)
 
     def know(self, members: Iterable[Proc]) -> list[Proc]:
-        """Take in who the members are now; return all of them by rank, those that have left or ended too."""
+        """Add the members of the group now; return all members by rank, including former ones."""
         self.order += [proc for proc in members if proc not in self.order]
         return self.order
 
     def key(self, step: int, renews: bool, whom: Proc | None = None, giver: Proc | None = None) -> str:
-        """Return the key of a step, or of what one proc, the giver, has in it for another one alone."""
+        """Return the key of a step, or of the piece in it that one proc, the giver, has for `whom` alone."""
         key = f"{self.base}.{step % 2 if renews else step}"
         if whom is None:
             return key
@@ -232,12 +232,12 @@ class Values(list["Any"]):
 
 
 class Collective:
-    """One collective call of a rank: what it gives, and what it makes of what the others give.
+    """One collective call of a rank: its own value, and the values that it reads.
 
     Args:
         call: The operation.
         own: The rank itself.
-        root: The root, or what else the rank calls it; None if there is no root.
+        root: The root, as the rank names it; None for a call without a root.
         codec: The codec of all values.
     """
 
@@ -257,14 +257,14 @@ class Collective:
         self._root = "" if root is None else str(root)
 
     def give(self, value: object) -> None:
-        """Give one value; what is wrong with it is raised when the others have been told."""
+        """Set the value of this rank; an error in it is raised when the others know of the failure."""
         try:
             self.given = [encode_value(value, self.codec)]
         except Exception as error:
             self.fail(error)
 
     def give_each(self, values: Sequence[object] | Mapping[Proc, object], procs: Sequence[Proc]) -> None:
-        """Give each proc a value of its own; what is wrong with them is raised when the others have been told."""
+        """Set a value for each proc; an error in them is raised when the others know of the failure."""
         size = len(procs)
         try:
             if isinstance(values, Mapping):
@@ -283,16 +283,16 @@ class Collective:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Have this rank take part without a value, so that the others need not wait for it."""
+        """Let this rank take part without a value, so that the others need not wait for it."""
         self.problem = error
         self.given = [f"{type(error).__name__}: {error}".encode()[:PIECE]] * len(self.given)
 
     def pieces(self, share: int = PIECE) -> int:
-        """Return how many pieces there are of what this rank gives."""
+        """Return the number of pieces of this rank's value."""
         return max(-(-len(data) // share) or 1 for data in self.given)
 
     def piece(self, step: int, index: int, data: bytes, share: int = PIECE) -> bytes:
-        """Return a piece of what this rank gives, as bytes."""
+        """Return a piece of this rank's value, as bytes."""
         part = data[index * share : (index + 1) * share]
         coded, failed = self.codec is not None, self.problem is not None
         return Piece(self.call, step, index, self.pieces(share), self._root, part, coded, failed).encode()

@@ -22,20 +22,26 @@ if TYPE_CHECKING:
         """The listener that receives the terms."""
 
         def begin_term(self, epoch: int, leader: Proc) -> None:
-            """A term begins; the one before has ended."""
+            """Begin a term; the previous one has ended."""
 
         def end_term(self) -> None:
-            """The term has ended."""
+            """End the term."""
 
         def end_terms(self, error: BaseException | None) -> None:
-            """No term will come any more."""
+            """End the terms: no further term begins."""
 
 
 LEADER_FAILED = int(EventCode.GROUP_LEADER_FAILED)
 
 
 class TermBase:
-    """A time in which one member leads; `over`, which tells whether it has ended, is of the caller's form."""
+    """A time in which one member leads.
+
+    Args:
+        epoch: The number of the term.
+        leader: The leader.
+        over: Returns True once the term has ended; the blocking and the async form differ in it.
+    """
 
     def __init__(self, epoch: int, leader: Proc, over: Callable[[], bool]) -> None:
         self.epoch = epoch
@@ -47,11 +53,11 @@ class TermBase:
 
 
 def check(group: GroupView, elect: object, patience: float) -> None:
-    """Refuse what could never work.
+    """Refuse arguments that could never work.
 
     Raises:
-        TypeError, ValueError: One of the arguments.
-        NotInitialized: The group does not stand.
+        TypeError, ValueError: An argument is not valid.
+        NotInitialized: The group does not exist.
     """
     if not callable(elect):
         raise TypeError(f"elect is a function, not {elect!r:.100}")
@@ -62,16 +68,16 @@ def check(group: GroupView, elect: object, patience: float) -> None:
 
 
 class Candidacy:
-    """The terms of a group's leaders, and what this process answers when one of them fails.
+    """The terms of a group's leaders, and the answers of this process when a leader fails.
 
-    A member that should not lead holds its answer back until there is a leader: the candidate may have died too, which
-    the others learn a moment later, and then another one has to claim the lead.
+    A member that should not lead delays its answer until the group has a leader: the candidate may have failed too,
+    which the others learn a moment later, and then another member has to claim the lead.
 
     Args:
         me: The member.
         name: The group's name.
         elect: Returns the next leader, one of the living members.
-        listener: Gets the terms.
+        listener: The receiver of the terms.
     """
 
     def __init__(
@@ -88,13 +94,13 @@ class Candidacy:
         self._kept: list[Delivery] = []
 
     def begin(self, state: GroupState) -> None:
-        """Start with the group as it stands."""
+        """Start with the present state of the group."""
         self._members = state.members
         if state.leader is not None:
             self._begin_term(state.term, state.leader)
 
     def failed(self, delivery: Delivery) -> bool:
-        """The leader of a group has failed; tell whether the answer is kept back."""
+        """Handle the failure of a group's leader; return True if the answer is delayed."""
         event = Event(delivery.notification, delivery.results)
         if event.info.get(keys.GROUP_ID) != self._name:
             delivery.done()
@@ -105,7 +111,7 @@ class Candidacy:
         return delivery in self._kept
 
     def changed(self, engine_change: GroupChange) -> None:
-        """Something has happened to the group."""
+        """Handle a change of the group."""
         change = change_of(engine_change)
         self._members = change.members
         if isinstance(change, Left) and self._leader in change.procs and self._leader != self._me:
@@ -122,7 +128,7 @@ class Candidacy:
             else:
                 self._listener.end_terms(
                     PMIxError(
-                        f"the group {self._name!r} has no leader any more: no member has claimed the lead",
+                        f"the group {self._name!r} has no leader: no member has claimed the lead",
                         status=LEADER_FAILED,
                         operation="leadership",
                         procs=change.members,
@@ -133,19 +139,19 @@ class Candidacy:
             self._stand()
 
     def end(self, error: BaseException | None) -> None:
-        """The group is gone, or this process left it, or the session is over."""
+        """End the terms: the group was destructed, this process has left it, or the session has ended."""
         self.release()
         self._end_term()
         self._listener.end_terms(error)
 
     def release(self) -> None:
-        """Answer what was kept back."""
+        """Send the delayed answers."""
         kept, self._kept = self._kept, []
         for delivery in kept:
             delivery.done()
 
     def give_up(self, delivery: Delivery) -> None:
-        """Answer if this is still kept back: it has taken too long."""
+        """Send the answer if it is still delayed after the patience."""
         if delivery in self._kept:
             self.release()
 
@@ -169,7 +175,7 @@ class Candidacy:
 
     def _note_failures(self, procs: Iterable[Proc]) -> None:
         self._failed.update(procs)
-        # What is told late, of the leader before, says nothing about this one.
+        # A late report about an earlier leader does not concern this one.
         if self._leader in self._failed:
             self._end_term()
 

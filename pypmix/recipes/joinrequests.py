@@ -1,9 +1,9 @@
-"""Requests to join a group that stands: the messages, and the decisions of the asking proc and of the members.
+"""Requests to join an existing group: the messages, and the decisions of the asking proc and of the members.
 
 The first member, the registrar, handles one request at a time. It asks all members, whose programs approve or refuse,
 and admits the proc when all have approved. A member that sends nothing within the patience, since it has not entered
-its `Admission` or its library is another one, counts as one that approves. If the registrar leaves or ends, the asking
-proc asks the next member; members remember what they have decided, so that their programs decide once.
+its `Admission` or uses another library, counts as approving. If the registrar leaves or ends, the asking proc asks the
+next member; members remember their verdicts, so that their programs decide once.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ SAYS = "pypmix.grp.request"
 """The kind of a message, one of these."""
 
 ASK = "ask"
-"""To the registrar: the sender wants to join; those under `OUT` it knows not to be members."""
+"""To the registrar: the sender wants to join; it knows that the procs under `OUT` are not members."""
 
 SEEK = "seek"
 """To all of the session: which procs are the members?"""
 
 WITHDRAW = "withdraw"
-"""To the registrar: the sender does not want to join any more."""
+"""To the registrar: the sender no longer wants to join."""
 
 TAKEN = "taken"
 """To the asking proc: the sender will answer."""
 
 TURN = "turn"
-"""To the asking proc: ask another of these members. There are none if the sender is not a member itself."""
+"""To the asking proc: ask another of these members. The list is empty if the sender is not a member itself."""
 
 HERE = "here"
 """To the seeking proc: the sender is a member, and these are all members."""
@@ -77,7 +77,7 @@ VERDICT = "verdict"
 """To the registrar: the sender's program approves, or not for the `ERROR_STATUS`."""
 
 NUMBER = "pypmix.grp.request.number"
-"""Which request of the asking proc it is about."""
+"""The number of the asking proc's request."""
 
 OUT = "pypmix.grp.request.out"
 
@@ -110,8 +110,8 @@ class Asking:
     Args:
         own: This process.
         name: The group's name.
-        infos: Those of the request, with what it says of itself.
-        patience: Seconds until a proc that sends nothing is taken for one that does not know these messages.
+        infos: The infos of the request, in which the program describes itself.
+        patience: Seconds after which a silent proc is assumed not to know these messages.
     """
 
     def __init__(self, caller: Proc, name: str, infos: tuple[Info, ...], patience: float) -> None:
@@ -133,16 +133,16 @@ class Asking:
         self.until = NEVER
         """When it has waited long enough for a word of the asked proc."""
         self.waits = True
-        """Whether the wait to be admitted goes on."""
+        """Whether this process still waits to be admitted."""
         self.results: GroupResults | None = None
-        """Those of the wait, when this process was admitted."""
+        """The results of the wait, once this process was admitted."""
 
     def trusts(self, proc: Proc) -> bool:
-        """Tell whether a proc may admit this one: it is a member by the word of the server, or of another one."""
+        """Return True if a proc may admit this one: the server, or a member, has named it as a member."""
         return proc in self._trusted
 
     def entering(self, put: Callable[[BaseException | None], None]) -> Done[GroupResults]:
-        """Return what takes in how the wait to be admitted has ended, and puts its error to what else is heard."""
+        """Return the callback for the end of the wait to be admitted; it passes the error, or None, to `put`."""
 
         def finish(results: GroupResults | None, error: BaseException | None) -> None:
             self.waits, self.results = False, results
@@ -151,19 +151,23 @@ class Asking:
         return finish
 
     def begin(self, members: tuple[Proc, ...]) -> NotifyEvent:
-        """Return the first message, given the members by the word of the server."""
+        """Return the first message.
+
+        Args:
+            members: The members that the server has named.
+        """
         self._note_members(members)
         return self._next()
 
     def silent(self) -> NotifyEvent:
-        """Nothing has come in time: return the next message."""
+        """Return the next message, as no answer has arrived in time."""
         if self._asked is not None:
             self._mute.add(self._asked)
             return self._seek()
         return self._next()
 
     def take(self, event: Notification) -> NotifyEvent | None:
-        """Take in an event, and return the message that follows.
+        """Handle an event, and return the next message; None if no message follows.
 
         Raises:
             PMIxError: The request is refused, or no member is left to ask.
@@ -205,7 +209,7 @@ class Asking:
         return error
 
     def withdrawals(self) -> list[Op[None]]:
-        """Return what takes the request back."""
+        """Return the operations that withdraw the request."""
         ops: list[Op[None]] = []
         if self._asked is not None:
             ops.append(tell(WITHDRAW, self._name, self._asked, (size(NUMBER, self._number),)))
@@ -256,7 +260,7 @@ class Asking:
 
     @staticmethod
     def listening(receive: Callable[[Notification], None]) -> RegisterEventHandler:
-        """Return the registration of what takes in the members' messages, and the ends of procs."""
+        """Return the registration of a handler for the members' messages and for the ends of procs."""
 
         def handler(delivery: Delivery) -> None:
             receive(delivery.notification)
@@ -269,7 +273,7 @@ class _Candidate:
     """A proc that wants to join.
 
     Attributes:
-        waiting: Until when each member is waited for that has not approved.
+        waiting: The deadline of each member that has not approved yet.
     """
 
     def __init__(self, proc: Proc, number: int, infos: tuple[Info, ...]) -> None:
@@ -280,7 +284,7 @@ class _Candidate:
 
     @property
     def about(self) -> tuple[Info, ...]:
-        """Which request it is, in messages of the members to each other."""
+        """The infos that identify the request in messages between members."""
         return _request(self.proc, self.number)
 
 
@@ -289,7 +293,7 @@ class Requests:
 
     Args:
         group: The group.
-        patience: Seconds until a member that sends nothing counts as one that approves.
+        patience: Seconds after which a silent member counts as approving.
     """
 
     def __init__(self, group: GroupView, patience: float) -> None:
@@ -300,19 +304,19 @@ class Requests:
         self._queue: dict[Proc, _Candidate] = {}
         self._active: _Candidate | None = None
         self._opinions: dict[Key, tuple[dict[Proc, None], list[tuple[Info, ...]]]] = {}
-        """The members that have asked about a request, and the verdict, if there is one."""
+        """The members that have asked about a request, and the verdict once the program has decided."""
 
     # On any thread
 
     def listening(
         self, receive: Callable[[Notification], None], deliver: Callable[[Delivery], None], at_end: Any
     ) -> RegisterEventHandler:
-        """Return the registration of what takes in messages and has this process's program decide.
+        """Return the registration of a handler for messages, and for requests that this process's program decides.
 
         Args:
-            receive: Called with what `take` is to take in.
-            deliver: Called with what the program is to decide.
-            at_end: Called once when no further event can come.
+            receive: Called with each event for `take`.
+            deliver: Called with each request that the program has to decide.
+            at_end: Called once when no further event can arrive.
         """
 
         def handler(delivery: Delivery) -> None:
@@ -352,12 +356,12 @@ class Requests:
         return tell(TURN, self._name, event.source, (about, procs(keys.GROUP_MEMBERSHIP, members)))
 
     def _is_for_us(self, event: Notification, members: tuple[Proc, ...]) -> bool:
-        """Tell whether this process is the registrar, as the asking proc knows of members that have ended."""
+        """Return True if this process is the registrar: the first member that the asking proc does not know as lost."""
         out = listed(event.infos, OUT)
         return next((member for member in members if member not in out), None) == self._own
 
     def _is_to_decide(self, event: Notification) -> bool:
-        """Tell whether the program is to decide on a request; answer the registrar if it has, or is at it."""
+        """Return True if the program has to decide on a request; answer the registrar if it decided or is deciding."""
         state, asker, number_ = (
             self._state(),
             listed(event.infos, keys.EVENT_AFFECTED_PROC),
@@ -377,11 +381,11 @@ class Requests:
         return new
 
     def request(self, event: Event) -> Event:
-        """Return a request as the program gets it, of the proc that asks."""
+        """Return a request as the program gets it: an event of the asking proc."""
         return Event(Notification(statuses.JOIN_REQUEST, event.affected[0], RANGE_CUSTOM, event.infos))
 
     def decided(self, event: Event, verdict: tuple[Info, ...]) -> None:
-        """Tell all registrars that have asked what the program has decided."""
+        """Send the program's verdict to all registrars that have asked for it."""
         key = event.affected[0], number(event.infos, NUMBER) or 0
         registrars, verdicts = self._opinions.get(key, ({}, []))
         verdicts.append(verdict)
@@ -393,7 +397,7 @@ class Requests:
 
     @property
     def until(self) -> float:
-        """When the next member has been silent for too long."""
+        """The deadline of the next silent member."""
         return NEVER if self._active is None else min(self._active.waiting.values(), default=NEVER)
 
     @property
@@ -403,7 +407,7 @@ class Requests:
         return active.proc if active is not None and not active.waiting and self._state() is not None else None
 
     def take(self, item: Notification | GroupChange | None) -> None:
-        """Take in an event, a change of the group, or that time has passed."""
+        """Handle an event, a change of the group, or, for None, the passing of a deadline."""
         if isinstance(item, GroupChange):
             self._changed(item)
         elif item is None:
@@ -418,7 +422,7 @@ class Requests:
         self._go_on()
 
     def done(self, error: PMIxError | None) -> None:
-        """The approved proc was admitted, or could not be."""
+        """Complete the approved request: the proc was admitted, or could not be."""
         if self._active is not None and self._state() is not None:
             if error is not None:
                 self._refuse(self._active, error.code or statuses.ERROR, str(error))
@@ -426,7 +430,7 @@ class Requests:
             self._go_on()
 
     def end(self) -> None:
-        """This process takes no requests any more."""
+        """Refuse all requests, since this process leaves its `Admission`."""
         self._answer_all(lambda each: self._refuse(each, statuses.ERR_NOT_SUPPORTED, "a member takes no requests"))
 
     def _handle_message(self, event: Notification, says: str | None, number: int | None) -> None:
@@ -463,7 +467,7 @@ class Requests:
         return (candidate.proc, candidate.number) == (proc, number)
 
     def _forget(self, asker: Proc, number: int | None = None) -> None:
-        """A proc does not want to join any more, or withdraws one request."""
+        """Remove the requests of a proc that no longer wants to join, or the one that it withdraws."""
         queued, active = self._queue.get(asker), self._active
         if queued is not None and number in (None, queued.number):
             del self._queue[asker]
@@ -506,7 +510,7 @@ class Requests:
 
 
 def verdict_of(returned: object) -> tuple[Info, ...]:
-    """Return what a program has decided: it refuses by an error, in the status of its answer or as `ERROR_STATUS`."""
+    """Return the program's verdict: it refuses by an error, in the status of its answer or as `ERROR_STATUS`."""
     if returned is None:
         return ()
     if not isinstance(returned, Answer):
@@ -524,7 +528,7 @@ def refusal(status: int, reason: str) -> tuple[Info, ...]:
 
 
 def _request(asker: Proc, number: int) -> tuple[Info, ...]:
-    """Return which request a message of a member to another is about."""
+    """Return the infos that identify a request in messages between members."""
     return proc(keys.EVENT_AFFECTED_PROC, asker), size(NUMBER, number)
 
 
