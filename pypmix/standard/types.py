@@ -393,11 +393,6 @@ def check(type: int, data: object, element: int | None = None) -> Any:
         return bytes(data)
     if type == codes.FLOAT or type == codes.DOUBLE:
         return _floating(type, data)
-    record = record_of(type)
-    if record is not None:
-        if not isinstance(data, record):
-            raise _mismatch(type, data)
-        return data
     if type == codes.DATA_ARRAY:
         return checked_array(data, element)
     if type == codes.VALUE:
@@ -406,6 +401,11 @@ def check(type: int, data: object, element: int | None = None) -> Any:
         if data is not None:
             raise _mismatch(type, data)
         return None
+    record = record_of(type)
+    if record is not None:
+        if not isinstance(data, record):
+            raise _mismatch(type, data)
+        return data
     raise TypeError(f"{type_name(type)} is not a data type that pypmix knows")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pypmix.standard.enums import DeviceType
 from pypmix.standard.types import DeviceDistance
 from pypmix.topology.machine import GPU, NETWORK, OPENFABRICS
 
@@ -12,10 +11,11 @@ if TYPE_CHECKING:
 
     from pypmix.topology.machine import Machine, Object
 
-KINDS = ((GPU, DeviceType.GPU), (NETWORK, DeviceType.NETWORK), (OPENFABRICS, DeviceType.OPENFABRICS))
-"""The kinds of devices that have a distance, in the order of the answer."""
+# The values of `DeviceType`: every launcher computes distances, and the enums take longer to import than that.
+KINDS = ((GPU, 0x2), (NETWORK, 0x4), (OPENFABRICS, 0x8))
+"""The kinds of devices that have a distance, in the order of the answer, with the values of `DeviceType`."""
 
-ALL = int(DeviceType.GPU | DeviceType.NETWORK | DeviceType.OPENFABRICS)
+ALL = sum([type for _, type in KINDS])
 
 _MAC_COLONS, _INFINIBAND_COLONS = 5, 19
 
@@ -53,7 +53,7 @@ def compute_distances(
             distance = depth - shared.depth if shared.depth else place.depth + depth
             if not machine.cpus & cpus:
                 raise LookupError("the machine has none of these CPUs")
-            found.append(DeviceDistance(uuid, name, int(type), distance, distance))
+            found.append(DeviceDistance(uuid, name, type, distance, distance))
     return tuple(found)
 
 

@@ -128,3 +128,16 @@ def test_codecs_are_made_when_they_are_used() -> None:
         "assert encode.ENCODERS[n] is encode.encoder_of(n)"
     )
     modules_of(code)
+
+
+def test_a_launcher_imports_neither_the_enums_nor_the_rare_structures(tmp_path: Path) -> None:
+    """`pypmix run` itself: its hardware, its server, and a rank that opens nothing."""
+    lines = [sys.executable, "-X", "importtime", "-m", "pypmix", "run", "-n", "1", "true"]
+    done = subprocess.run(lines, capture_output=True, text=True, timeout=50, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    ours = {name for name in found if name.startswith("pypmix")}
+    assert "pypmix.engine.python.serversession" in ours
+    assert not ours & {"pypmix.standard.enums", "pypmix.standard.structures"}
+    assert not found & {"asyncio", "dataclasses", "inspect", "json", "logging", "subprocess", "tempfile", "typing"}
+    assert len(ours) <= 118, sorted(ours)

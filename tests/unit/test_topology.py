@@ -10,7 +10,7 @@ from lib.hardware import Layout, machine, write_files
 from pypmix.standard.enums import DeviceType, Locality
 from pypmix.topology import devices
 from pypmix.topology.bitmaps import bitmap, format_list, format_mask, numbers, parse_list, parse_mask
-from pypmix.topology.distances import compute_distances
+from pypmix.topology.distances import KINDS, compute_distances
 from pypmix.topology.files import Files
 from pypmix.topology.kernel import allowed, read_machine
 from pypmix.topology.locality import format_cpuset, format_locality, parse_cpuset, relative_locality
@@ -200,3 +200,7 @@ def test_gpus_by_the_names_of_their_libraries(tmp_path: Path) -> None:
     assert devices.variables(nameless[1:]) == [("CUDA_VISIBLE_DEVICES", "1,2"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]
     assert devices.gpus(machine(Layout(), tmp_path / "none")) == []
     assert found.of_type(NUMA) == found.numa
+
+
+def test_the_kinds_of_devices_with_a_distance_have_the_values_of_the_standard() -> None:
+    assert [value for _, value in KINDS] == [DeviceType.GPU, DeviceType.NETWORK, DeviceType.OPENFABRICS]

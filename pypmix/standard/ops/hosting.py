@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pypmix.standard.ops.core import HostOp
-from pypmix.standard.structures import ResourceUnit
 from pypmix.standard.types import Info, Proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pypmix.standard.structures import ResourceUnit
 
 GROUP_CONSTRUCT = 0
 GROUP_DESTRUCT = 1
