@@ -163,7 +163,7 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
         (["--hostfile", "/no/such/file"], "the hostfile '/no/such/file' cannot be read: No such file or directory"),
         (
             ["--roster", "unheard-of"],
-            "there is no roster 'unheard-of': symmetric, ssh, kubernetes, flux, slurm, pmix, prrte, local",
+            "there is no roster 'unheard-of': symmetric, ssh, kubernetes, slurm, flux, pmix, prrte, local, or module:",
         ),
         (["--roster", "os:path"], "the roster 'os:path' is not a class"),
         (["--roster", "no.such.module:Thing"], "the roster 'no.such.module:Thing' cannot be loaded: No module named"),
@@ -177,9 +177,9 @@ def test_a_node_that_cannot_be_reached(command: Command, sshd: Server, host: str
         ),
         (
             ["--map-by", "ppr:2:node", "true", ":"],
-            "--map-by ppr:2:node says how many ranks a node takes, not how many there are: add -n",
+            "--map-by ppr and --rankfile say where ranks go, not how many each application has: add -n",
         ),
-        (["--map-by", "core"], "--map-by: ranks are mapped by slot, node or ppr:N:node, not by 'core'"),
+        (["--map-by", "board"], "--map-by: ranks are mapped by slot, node, hwthread, core,"),
         (["--pset", "a,b"], "the name of a process set holds no comma"),
         (["--host", "n1", "--nodes", "2"], "--nodes simulates nodes on this machine"),
         (["--host", "n1", "--launch-agent", "no-such-agent {host}"], "there is no program 'no-such-agent' here"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,10 +47,10 @@ def begin(cluster: Cluster) -> Iterator[Begin]:
     """Return a function that starts a job by options of `pypmix run`."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*options: str) -> Session:
+    def start(*options: str, rank: str = RANK) -> Session:
         command = [sys.executable, "-m", "pypmix", "run", "--host", "n1,n2,n3", "-n", "3", "--map-by", "node", *options]
         pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-        line = [*command, sys.executable, "-c", RANK]
+        line = [*command, sys.executable, "-c", rank]
         started.append(cluster["n1"].start(*line, env={"PYTHONPATH": os.getcwd()}, **pipes))
         return Session(started[-1])
 
@@ -77,13 +78,34 @@ def daemons(node: Node) -> list[Any]:
     return [each for each in node.processes() if each.command.endswith("-m pypmix node")]
 
 
-def test_nodes_that_never_reach_each_other(begin: Begin, cluster: Cluster) -> None:
-    """The time of the keep-alive has nothing to do with it."""
+EXCHANGES = """
+import time
+import pypmix
+
+with pypmix.Client() as me:
+    me.put("acme.rank", me.rank)
+    if me.rank:
+        me.fence(me.job.procs[1:], timeout=60)
+    me.fence(collect=True, timeout=60)
+    print(sum(me.get("acme.rank", proc=proc, timeout=60) for proc in me.job.procs), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_nodes_that_never_reach_each_other_work_through_the_launcher(begin: Begin, cluster: Cluster) -> None:
+    """It warns after the time limit of a node; the time of the keep-alive has nothing to do with it."""
     cluster.cut("n2", "n3")
-    code, lines = begin("--node-timeout", "3", "--keep-alive", LONG).end()
-    cluster.mend("n2", "n3")
-    assert code == 137 and len(lines) == 1, lines
-    assert "was lost with node n3" in lines[0] and "has not reached n" in lines[0] and "--interface" in lines[0], lines
+    try:
+        process = begin("--node-timeout", "3", "--keep-alive", LONG, rank=EXCHANGES).process
+        assert process.stdout is not None and process.stderr is not None
+        assert [process.stdout.readline() for _ in range(3)] == ["3\n"] * 3
+        lines = [process.stderr.readline() for _ in range(2)]
+    finally:
+        cluster.mend("n2", "n3")
+    assert re.search(r"n[23] has not reached n[23] .*; their messages pass through this process", lines[1]), lines
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=LIMIT)
 
 
 def test_a_node_whose_ssh_never_answers(begin: Begin, cluster: Cluster) -> None:
