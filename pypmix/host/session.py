@@ -397,21 +397,23 @@ class Fleet(Site):
             raise PMIxError(f"{names} did not join within {session.patience:g} s", hint=self._advice(late))
         self._loop.post(self.elastic.begin)
         self.complete = True
-        self._loop.later(session.keep_alive / PROBES, self._probe)
+        self._loop.later(self._probe_seconds, self._probe)
         return Launching(self._host, crossing, self)
 
     def _probe(self) -> None:
         """Probe the loops of all daemons: the threads of their connections answer in any case."""
         if self._closing:
             return
-        session = self.session
-        # A pair that does not reach each other is to be known before its time is over.
-        every = min(session.keep_alive, session.patience) / PROBES
         for node in self.nodes:
-            silent = node.probe(self._warn_apart) * every
-            if silent >= session.keep_alive:
+            silent = node.probe(self._warn_apart) * self._probe_seconds
+            if silent >= self.session.keep_alive:
                 self.lose(node.hostname, f"its daemon has not answered for {silent:.3g} s")
-        self._loop.later(every, self._probe)
+        self._loop.later(self._probe_seconds, self._probe)
+
+    @property
+    def _probe_seconds(self) -> float:
+        # A pair that does not reach each other is to be known before its time is over.
+        return min(self.session.keep_alive, self.session.patience) / PROBES
 
     def _warn_apart(self) -> None:
         """Warn once of nodes that have not reached each other in time: their messages go through this process."""
