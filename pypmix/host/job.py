@@ -123,6 +123,7 @@ class NodeLayout(Record):
             rank that is not bound, and no items if none is.
         variables: The environment variables of each of them that follow from its place, such as its GPUs, in the same
             order; no items if none has any.
+        devices: The names of the GPUs that each of them is given, in the same order; no items if none is given any.
     """
 
     hostname: str
@@ -133,6 +134,7 @@ class NodeLayout(Record):
     oversubscribed: bool = False
     cpus: tuple[str, ...] = ()
     variables: tuple[tuple[tuple[str, str], ...], ...] = ()
+    devices: tuple[tuple[str, ...], ...] = ()
 
     def __validate__(self) -> None:
         if not isinstance(self.hostname, str):
@@ -143,7 +145,7 @@ class NodeLayout(Record):
         for rank in self.ranks:
             if type(rank) is not int:
                 raise TypeError(f"the ranks of node {self.hostname} are ints, not {type(rank).__name__}")
-        for what, given in (("bindings", self.cpus), ("variables", self.variables)):
+        for what, given in (("bindings", self.cpus), ("variables", self.variables), ("devices", self.devices)):
             if given and len(given) != len(self.ranks):
                 raise ValueError(f"node {self.hostname} has {len(self.ranks)} ranks and {len(given)} {what}")
 
@@ -154,6 +156,19 @@ class NodeLayout(Record):
     def variables_of(self, rank: int) -> tuple[tuple[str, str], ...]:
         """Return the environment variables that follow from the place of one of its ranks."""
         return self.variables[self.ranks.index(rank)] if self.variables else ()
+
+
+def _device_infos(hostname: str, names: tuple[str, ...]) -> tuple[Info, ...]:
+    """Return the info about the GPUs that a rank of a node is given; nothing if it is given none."""
+    if not names:
+        return ()
+    from pypmix.standard.enums import DeviceType
+    from pypmix.standard.structures import Device
+    from pypmix.standard.types import DataArray
+    from pypmix.topology.devices import identify_gpu
+
+    devices = tuple([Device(identify_gpu(hostname, name), name, int(DeviceType.GPU)) for name in names])
+    return (attrs.DEVICE_ID(DataArray(codes.DEVICE, devices)),)
 
 
 _POLICIES = (attrs.MAPBY, attrs.RANKBY, attrs.BINDTO)
@@ -357,6 +372,18 @@ class JobLayout(Record):
             first += app.np
         return found
 
+    def _bindings(self) -> dict[int, tuple[Info, ...]]:
+        """Return the infos about the CPUs and the GPUs of the ranks that have any."""
+        cpuset = cache(attrs.CPUSET)
+        found: dict[int, tuple[Info, ...]] = {}
+        for node in self.nodes:
+            for rank, text in zip(node.ranks, node.cpus, strict=False):
+                if text:
+                    found[rank] = (cpuset(text),)
+            for rank, names in zip(node.ranks, node.devices, strict=False):
+                found[rank] = (*found.get(rank, ()), *_device_infos(node.hostname, names))
+        return found
+
     def _procs(self) -> tuple[tuple[int, tuple[Info, ...]], ...]:
         # There may be 100,000 of them: values that several share are made once, and take memory once.
         apps = [attrs.APPNUM(number) for number in range(len(self.apps))]
@@ -371,13 +398,7 @@ class JobLayout(Record):
         # A host that places ranks by rules starts each of them once, unless the job has restarts; one that starts them
         # itself may start them again.
         first_life = (attrs.REINCARNATION(0),) if self.policies and not self.restarts else ()
-        cpuset = cache(attrs.CPUSET)
-        bindings = {
-            rank: (cpuset(text),)
-            for node in self.nodes
-            for rank, text in zip(node.ranks, node.cpus, strict=False)
-            if text
-        }
+        bindings = self._bindings()
         found: list[tuple[int, tuple[Info, ...]]] = []
         for slot in self.slots():
             infos = (

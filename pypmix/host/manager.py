@@ -365,7 +365,11 @@ class Manager(JobHost):
             crowded = node.running + len(ranks) > most
         cpus = tuple([format_list(each.cpus) for each in places]) if any(each.cpus for each in places) else ()
         variables = tuple([each.variables for each in places]) if any(each.variables for each in places) else ()
-        return NodeLayout(node.hostname, ranks, node.number, first, node.running, crowded, cpus, variables)
+        devices = tuple([tuple([device.name for device in each.devices if device.name]) for each in places])
+        return NodeLayout(
+            *(node.hostname, ranks, node.number, first, node.running, crowded, cpus, variables),
+            devices if any(devices) else (),
+        )
 
     def make_room(self, ranks: int) -> None:
         """Make room for the descriptors of this many further ranks."""

@@ -58,13 +58,22 @@ class Place(Record):
         rank: The rank.
         cpus: The CPUs that it is bound to; 0 if it is not bound.
         units: The CPUs of the units that it takes.
-        variables: The environment variables that give it devices.
+        devices: The devices that it is given.
     """
 
     rank: int
     cpus: int = 0
     units: int = 0
-    variables: tuple[tuple[str, str], ...] = ()
+    devices: tuple[Device, ...] = ()
+
+    @property
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """The environment variables that give it its devices."""
+        found: dict[str, list[str]] = {}
+        for device in self.devices:
+            for name, text in device.variables:
+                found.setdefault(name, []).append(text)
+        return tuple([(name, ",".join(dict.fromkeys(texts))) for name, texts in found.items()])
 
 
 class Spot(Record):
@@ -74,14 +83,14 @@ class Spot(Record):
         node: The node's number.
         object: The number of the object on the node; 0 if ranks are not mapped to objects.
         cpus: The object's CPUs; -1 for the whole node.
-        variables: The environment variables that give a rank devices.
+        devices: The devices that a rank is given.
         bound: The CPUs that a rankfile gives it; 0 for none.
     """
 
     node: int
     object: int = 0
     cpus: int = -1
-    variables: tuple[tuple[str, str], ...] = ()
+    devices: tuple[Device, ...] = ()
     bound: int = 0
 
 
@@ -290,24 +299,24 @@ def _place(rooms: Sequence[Room], sizes: Sequence[int], mapping: Mapping) -> lis
 
 def _bind(room: Room, rank: int, spot: Spot, mapping: Mapping) -> Place:
     if spot.bound:
-        return Place(rank, spot.bound, spot.bound, spot.variables)
+        return Place(rank, spot.bound, spot.bound, spot.devices)
     level = mapping.level
     if room.cpus is None and mapping.binding.cpus:
         raise ValueError(f"the hardware of {room.name} is unknown: leave out --cpu-set")
     if level == NONE:
         limited = room.cpus is not None and mapping.binding.cpus
-        return Place(rank, room.cpus.allowed(mapping.binding) if limited and room.cpus else 0, 0, spot.variables)
+        return Place(rank, room.cpus.allowed(mapping.binding) if limited and room.cpus else 0, 0, spot.devices)
     if room.cpus is None:
         if mapping.needs_hardware or mapping.binding.width > 1:
             raise ValueError(f"the hardware of {room.name} is unknown: ranks there cannot be bound; add --bind-to none")
-        return Place(rank, variables=spot.variables)
+        return Place(rank, devices=spot.devices)
     near = room.cpus.allowed(mapping.binding) & spot.cpus
     if mapping.by == DEVICE and not mapping.binding.level and mapping.binding.width == 1:
         # All CPUs near its devices; it takes one of them.
         _, units = room.cpus.bind(near, level, mapping.binding.replace(overload=True))
-        return Place(rank, near, units, spot.variables)
+        return Place(rank, near, units, spot.devices)
     bound, units = room.cpus.bind(near, level, mapping.binding)
-    return Place(rank, bound, units, spot.variables)
+    return Place(rank, bound, units, spot.devices)
 
 
 # The spots of an application, in the order in which they are assigned
@@ -372,7 +381,7 @@ def _of_devices(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapp
     for node, room in enumerate(rooms):
         devices = _require_cpus(room).shape.gpus
         groups = [devices[place : place + each] for place in range(0, len(devices) // each * each, each)]
-        spots = [Spot(node, place, _near(group), _joined(group)) for place, group in enumerate(groups)]
+        spots = [Spot(node, place, _near(group), group) for place, group in enumerate(groups)]
         found += [spot for spot in spots for _ in range(mapping.each or 1)]
     if not found:
         count = "a GPU" if each == 1 else f"{each} GPUs"
@@ -394,15 +403,6 @@ def _near(devices: Sequence[Device]) -> int:
     for device in devices:
         found |= device.cpus
     return found or -1
-
-
-def _joined(devices: Sequence[Device]) -> tuple[tuple[str, str], ...]:
-    """Return the variables of devices together."""
-    found: dict[str, list[str]] = {}
-    for device in devices:
-        for name, text in device.variables:
-            found.setdefault(name, []).append(text)
-    return tuple([(name, ",".join(dict.fromkeys(texts))) for name, texts in found.items()])
 
 
 def _of_file(rooms: Sequence[Room], size: int, mapping: Mapping, first: int) -> list[Spot]:

@@ -64,7 +64,16 @@ VALUE: Field[Any] = Field(lambda value: json.dumps(to_json(value)).encode(), _re
 _PAIRS: Field[tuple[tuple[str, str], ...]] = many(message(TEXT, TEXT))
 _APP: Field[Application] = record(Application, TEXTS, NUMBER, _PAIRS, TEXT, TEXT, TEXTS, TEXT, _PAIRS)
 _NODE: Field[NodeLayout] = record(
-    NodeLayout, NAME, RANKS, optional(NUMBER), optional(NUMBER), optional(NUMBER), FLAG, TEXTS, many(_PAIRS)
+    NodeLayout,
+    NAME,
+    RANKS,
+    optional(NUMBER),
+    optional(NUMBER),
+    optional(NUMBER),
+    FLAG,
+    TEXTS,
+    many(_PAIRS),
+    many(TEXTS),
 )
 JOB: Field[JobLayout] = record(
     JobLayout,

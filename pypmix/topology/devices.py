@@ -180,12 +180,14 @@ class Gpu(Record):
         name: The name by which its vendor's libraries know it: an identifier, or its number by PCI address.
         cpus: The CPUs near it.
         address: Its PCI address.
+        system: The name that the system has for it, as prterun chooses it; empty if it has none.
     """
 
     vendor: int
     name: str
     cpus: int
     address: str
+    system: str = ""
 
 
 def gpus(machine: Machine, files: Files | None = None) -> list[Gpu]:
@@ -209,7 +211,7 @@ def gpus(machine: Machine, files: Files | None = None) -> list[Gpu]:
     for number, each in enumerate(sorted(by_vendor[vendor], key=lambda device: device.attributes["pci_busid"])):
         address = each.attributes["pci_busid"]
         name = _identifier(each, vendor) or (_of_driver(files, address) if vendor == NVIDIA and files else "")
-        found.append(Gpu(vendor, name or str(number), each.place.cpus, address))
+        found.append(Gpu(vendor, name or str(number), each.place.cpus, address, _system_name(each, vendor)))
     return found
 
 
@@ -230,6 +232,32 @@ def _identifier(device: Object, vendor: int) -> str:
                 if name == wanted and text:
                     return text if text.startswith(prefix) else prefix + text
     return ""
+
+
+def _system_name(device: Object, vendor: int) -> str:
+    """Return the system's name for a GPU, of a device with its identifier if there is one; empty if it has none."""
+    wanted, _ = _KNOWN_BY.get(vendor, ("", ""))
+    found = [
+        (wanted not in dict(each.infos), name)
+        for each in device.devices
+        if each.attributes.get("osdev_type") == str(GPU) and not is_second_name(name := each.attributes.get("name", ""))
+    ]
+    return min(found, key=lambda each: each[0])[1] if found else ""
+
+
+def is_second_name(name: str) -> bool:
+    """Return True for the name under which the kernel shows a GPU a second time."""
+    return name.lower().startswith("card")
+
+
+def identify_gpu(hostname: str, name: str) -> str:
+    """Return the identifier of a GPU in PMIx.
+
+    Args:
+        hostname: The node's name.
+        name: The name of the system's device.
+    """
+    return f"gpu://{hostname}::{name}"
 
 
 def _of_driver(files: Files, address: str) -> str:

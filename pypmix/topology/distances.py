@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard.types import DeviceDistance
+from pypmix.topology.devices import identify_gpu, is_second_name
 from pypmix.topology.machine import GPU, NETWORK, OPENFABRICS
 
 TYPE_CHECKING = False
@@ -68,8 +69,7 @@ def identify(device: Object, kind: int, hostname: str) -> str:
         node, system = infos.get("nodeguid"), infos.get("sysimageguid")
         return f"fab://{node}::{system}" if node and system else ""
     name = device.attributes.get("name", "")
-    # The kernel shows a GPU a second time under this name.
-    return "" if name.lower().startswith("card") else f"gpu://{hostname}::{name}"
+    return "" if is_second_name(name) else identify_gpu(hostname, name)
 
 
 def _smallest(machine: Machine, cpus: int) -> Object:

@@ -36,10 +36,12 @@ class Device(Record):
     Args:
         cpus: The CPUs near it; empty if all are as near.
         variables: The environment variables that give it to a rank; values of several devices are joined by commas.
+        name: The name that its node's system has for it; empty if it has none.
     """
 
     cpus: int
     variables: tuple[tuple[str, str], ...]
+    name: str = ""
 
 
 class Shape(Record):
@@ -74,7 +76,7 @@ class Shape(Record):
             ]
             if objects:
                 levels[name] = tuple(objects)
-        devices = tuple([Device(gpu.cpus & cpus, tuple(variables([gpu]))) for gpu in gpus(machine, files)])
+        devices = tuple([Device(gpu.cpus & cpus, tuple(variables([gpu])), gpu.system) for gpu in gpus(machine, files)])
         return cls(cpus, levels, devices, files.read(BOOT).strip() if files else "")
 
     def objects(self, level: str) -> Objects:
@@ -92,7 +94,7 @@ class Shape(Record):
             last = text
         import json
 
-        devices = [[format_list(each.cpus), *map(list, each.variables)] for each in self.gpus]
+        devices = [[format_list(each.cpus), each.name, *map(list, each.variables)] for each in self.gpus]
         return json.dumps([format_list(self.cpus), parts, devices, self.machine])
 
     @classmethod
@@ -115,8 +117,8 @@ class Shape(Record):
                 pairs = [each.partition(":") for each in last.split(";")]
                 levels[name] = tuple([(int(index), parse_list(near)) for index, _, near in pairs])
             found = [
-                Device(parse_list(near), tuple([(str(key), str(value)) for key, value in given]))
-                for near, *given in devices
+                Device(parse_list(near), tuple([(str(key), str(value)) for key, value in given]), str(name))
+                for near, name, *given in devices
             ]
             return cls(parse_list(cpus), levels, tuple(found), str(machine))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:

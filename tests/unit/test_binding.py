@@ -141,7 +141,10 @@ def test_unknown_hardware() -> None:
             place([Room("n0", 2)], [2], mapping)
 
 
-GPUS = (Device(0x0F, (("CUDA_VISIBLE_DEVICES", "GPU-a"),)), Device(0xF0, (("CUDA_VISIBLE_DEVICES", "GPU-b"),)))
+GPUS = (
+    Device(0x0F, (("CUDA_VISIBLE_DEVICES", "GPU-a"),), "nvml0"),
+    Device(0xF0, (("CUDA_VISIBLE_DEVICES", "GPU-b"),), "nvml1"),
+)
 
 
 def test_each_rank_has_a_gpu_and_the_cpus_near_it() -> None:
@@ -151,6 +154,7 @@ def test_each_rank_has_a_gpu_and_the_cpus_near_it() -> None:
     assert [dict(each.variables)["CUDA_VISIBLE_DEVICES"] for each in places[0]] == ["GPU-a", "GPU-b"]
     both = placed(shape, 1, 4, 1, Mapping.read("device=gpu:2"))[0][0]
     assert both.variables == (("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"),)
+    assert [device.name for device in both.devices] == ["nvml0", "nvml1"]
     assert both.cpus == 0xFF
     cores = placed(shape, 1, 4, 2, Mapping.read("device=gpu", binding=Binding().read("core")))
     assert shown(shape, cores) == "0:0c0 0:1c2"

@@ -9,7 +9,8 @@ from pypmix.host.launch import find_program, inherited_environment
 from pypmix.host.pmi.registration import PREPUT
 from pypmix.standard import attrs, codes
 from pypmix.standard.attrs import by_key
-from pypmix.standard.types import Info, Proc, Value
+from pypmix.standard.structures import Device
+from pypmix.standard.types import DataArray, Info, Proc, Value
 
 JOB = JobLayout(
     "demo@1",
@@ -305,7 +306,13 @@ def test_programs_are_found_as_a_shell_finds_them(tmp_path) -> None:  # type: ig
 
 def test_places_on_hardware() -> None:
     nodes = (
-        NodeLayout("n0", (0, 2), cpus=("0-3", "4-7"), variables=((), (("CUDA_VISIBLE_DEVICES", "1"),))),
+        NodeLayout(
+            "n0",
+            (0, 2),
+            cpus=("0-3", "4-7"),
+            variables=((), (("CUDA_VISIBLE_DEVICES", "1"),)),
+            devices=((), ("nvml0",)),
+        ),
         NodeLayout("n1", (1,), cpus=("",)),
     )
     policies = ("BYPACKAGE:NOOVERSUBSCRIBE", "FILL", "PACKAGE")
@@ -315,6 +322,8 @@ def test_places_on_hardware() -> None:
     assert [data(infos)["pmix.reinc"] for _, infos in info.procs] == [0, 0, 0]
     assert [data(infos).get("pmix.lcpus") for infos in info.nodes] == ["0-3:4-7", None]
     assert [data(info.job)[key] for key in ("pmix.mapby", "pmix.rankby", "pmix.bindto")] == list(policies)
+    gpu = DataArray(codes.DEVICE, (Device("gpu://n0::nvml0", "nvml0", 2),))
+    assert [data(infos).get("pmix.dev.id") for _, infos in info.procs] == [None, None, gpu]
     assert nodes[0].variables_of(2) == (("CUDA_VISIBLE_DEVICES", "1"),)
     assert nodes[1].variables_of(1) == ()
     with pytest.raises(ValueError, match="node n0 has 2 ranks and 1 bindings"):

@@ -194,6 +194,7 @@ def test_gpus_by_the_names_of_their_libraries(tmp_path: Path) -> None:
     found = read_machine(files)
     own = devices.gpus(found, files)
     assert [gpu.name for gpu in own] == [f"GPU-{number:08x}-0000" for number in range(3)]
+    assert [gpu.system for gpu in own] == ["renderD128", "renderD129", "renderD130"]
     assert [gpu.cpus for gpu in own] == [found.numa[node].cpus for node in layout.gpus]
     assert devices.variables(own[:2]) == [("CUDA_VISIBLE_DEVICES", "GPU-00000000-0000,GPU-00000001-0000")]
     nameless = devices.gpus(read_xml(write_xml(found)))

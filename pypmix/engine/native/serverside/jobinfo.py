@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes, keys
 from pypmix.standard.jobinfo import known_infos
 from pypmix.standard.types import DataArray, Info, Value
-from pypmix.wire.readers import fit_infos, rule_of_library
+from pypmix.wire.readers import fit_infos, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
     """Return a job's info for a library of this release.
 
     Infos with keys that the library does not know are left out, because they make it drop all later infos. So are
-    infos that it cannot decode. The maps of nodes and procs are not included: the arrays of the nodes and procs contain
-    their data already, and the library would add guesses to it.
+    infos that it cannot decode, or cannot send to its older clients, which it would refuse. The maps of nodes and procs
+    are not included: the arrays of the nodes and procs contain their data already, and the library would add guesses.
     """
     found = known_infos(job.job, release)
     for key, groups in (
@@ -30,7 +30,7 @@ def infos_of(job: JobInfo, release: Release) -> list[Info]:
     for rank, group in job.procs:
         first = Info.unchecked(keys.RANK, Value.unchecked(codes.PROC_RANK, rank), 0)
         found.append(_array(keys.PROC_INFO_ARRAY, [first, *known_infos(group, release)]))
-    return list(fit_infos(found, rule_of_library(release)))
+    return list(fit_infos(found, rule_of(release)))
 
 
 def size_of(job: JobInfo) -> int:
