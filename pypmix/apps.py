@@ -34,8 +34,8 @@ def app(
     Args:
         command: The program and its arguments.
         n: How many procs run it.
-        env: Variables that they have besides those which the host gives to all. What makes a process a client of
-            its server (`PMIX_NAMESPACE` and its like) is left out, so that a whole environment may be given.
+        env: Variables to add to the environment that the host gives to all. Variables that make a process a client
+            of its server (`PMIX_NAMESPACE` and the like) are left out, so that a whole environment may be given.
         cwd: Their working directory; the caller's by default.
         info: Infos or a mapping for this application, such as `attrs.HOST`.
 

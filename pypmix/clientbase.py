@@ -124,7 +124,7 @@ class PortBase:
         _ports[self] = None
 
     def end(self) -> None:
-        """Leave the session to the caller: all others are told that the client is closed."""
+        """Leave the session to the caller; for all other users the client is closed."""
         self._set(CLOSED)  # type: ignore[arg-type]
         _ports.pop(self, None)
 
@@ -135,12 +135,12 @@ class PortBase:
         session.forked()
 
     def kept(self, kind: type[T]) -> T | None:
-        """Return the object of a class of which a client has one at most; None where it has none yet."""
+        """Return the client's only object of a class; None if it was not made yet."""
         return self._kept.get(kind)  # type: ignore[return-value]
 
-    def keep(self, made: T, *, anew: bool = False) -> T:
-        """Keep an object for `kept`, and return it; where one is kept already, that one is returned unless `anew`."""
-        if anew:
+    def keep(self, made: T, *, replace: bool = False) -> T:
+        """Keep an object for `kept`, and return the kept object: an earlier one of its class, unless `replace`."""
+        if replace:
             self._kept[type(made)] = made
         return self._kept.setdefault(type(made), made)  # type: ignore[return-value]
 
@@ -216,7 +216,7 @@ class ClientBase:
 
     @property
     def singleton(self) -> bool:
-        """Whether no server launched this process, so that it is a job of its own.
+        """Whether no server launched this process, so that it is a job with one rank.
 
         Example:
             >>> if me.singleton:
@@ -265,10 +265,10 @@ class ClientBase:
         return Node(self._session)
 
     def supports(self, feature: Feature) -> bool:
-        """Tell whether a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server.
+        """Return True if a feature, such as `fence.timeout` or `group.bootstrap`, works with this engine and server.
 
         Args:
-            feature: A key of `pypmix.standard.features.FEATURES`, which tells what each means.
+            feature: A key of `pypmix.standard.features.FEATURES`, which explains each.
 
         Raises:
             ValueError: There is no feature of this name.
@@ -320,7 +320,7 @@ class ClientBase:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            """Return what a former name stands for."""
+            """Return the member with a former name."""
             from pypmix.oldnames import find_member
 
             return find_member(self, "pypmix.Client", name)
@@ -328,7 +328,7 @@ class ClientBase:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled: it is the connection of one process; send `me.proc` or "
-            f"`me.job.procs`, and open a client of its own in the other process"
+            f"`me.job.procs`, and open another client in the other process"
         )
 
     def __repr__(self) -> str:

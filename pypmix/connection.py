@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConnectEvent:
-    """Codes of events about connections, and the keys of what comes with them. Only servers with pypmix raise them.
+    """Codes of events about connections, and the keys of their infos. Only servers with pypmix raise them.
 
     The codes go wherever an `EventCode` goes: `me.on(ConnectEvent.REQUESTED)`, `me.events(ConnectEvent.TERMINATED)`.
     `event.affected` has the proc that an event is about, and the keys are for `event.info`. Hosts raise the code of
@@ -42,10 +42,10 @@ class ConnectEvent:
     """The key of the connection's nspace, in `HAS_DISCONNECTED` and `TERMINATED`."""
 
     ID = CONNECT_ID
-    """The key of the `connect_id`, where the connect has one."""
+    """The key of the `connect_id`, if the connect has one."""
 
     PROCS = CONNECT_PROCS
-    """The key of all who are to come, in `REQUESTED`."""
+    """The key of all expected participants, in `REQUESTED`."""
 
 
 class ConnectionView:
@@ -54,7 +54,7 @@ class ConnectionView:
     Args:
         port: The way to the session of the client whose view it is.
         asked: The procs as they were named in the connect.
-        made: What the connect has made.
+        made: The result of the connect.
     """
 
     def __init__(self, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
@@ -76,29 +76,29 @@ class ConnectionView:
 
     @property
     def nspace(self) -> str | None:
-        """The nspace that was assigned; None with `exchange_only`, and where the server assigns none."""
+        """The nspace that was assigned; None with `exchange_only`, and if the server assigns none."""
         return self._made.nspace or None
 
     @property
     def rank(self) -> int | None:
-        """The caller's rank in that nspace; None where there is none."""
+        """The caller's rank in that nspace; None without an nspace."""
         return self._rank
 
     @property
     def proc(self) -> Proc | None:
-        """The caller's new name, `Proc(nspace, rank)`; None where there is none."""
+        """The caller's new name, `Proc(nspace, rank)`; None without an nspace."""
         return None if self._rank is None else Proc(self._made.nspace, self._rank)
 
     @property
     def address(self) -> Proc | None:
-        """The whole connection as an address, `Proc(nspace, Rank.WILDCARD)`; None where there is none."""
+        """The whole connection as an address, `Proc(nspace, Rank.WILDCARD)`; None without an nspace."""
         return Proc(self._made.nspace, RANK_WILDCARD) if self._made.nspace else None
 
     @property
     def procs(self) -> ProcSet:
         """The participants by their own names, in the order of their new ranks.
 
-        Where no nspace was assigned they are as the caller named them, a whole job by its wildcard.
+        If no nspace was assigned, they are as the caller named them, a whole job by its wildcard.
         """
         return self._procs
 
@@ -113,7 +113,7 @@ class ConnectionView:
         return {nspace: ChildJob(self._port.session, nspace) for nspace in self._made.foreign}
 
     def stands_for(self, procs: tuple[Proc, ...]) -> bool:
-        """Tell whether procs are this connection: its address, or those that the connect has named."""
+        """Return True if procs mean this connection: its address, or the procs that the connect has named."""
         return procs == (self.address,) or set(procs) == set(self._asked)
 
     def _whole(self, operation: str) -> Proc:
@@ -122,10 +122,10 @@ class ConnectionView:
             raise NotInitialized("the caller has disconnected", operation=operation, procs=self._asked)
         if address is None:
             raise NotSupported(
-                "the connection has no nspace of its own",
+                "the connection has no nspace",
                 operation=operation,
                 procs=self._asked,
-                hint="name the procs themselves; `supports('connect.nspace')` tells where connections have nspaces",
+                hint="name the procs themselves; connections have nspaces if `supports('connect.nspace')` is true",
             )
         return address
 

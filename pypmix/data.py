@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def rename_committed(data: bytes, name: Callable[[str], str]) -> bytes:
-    """Return what servers of the Python engine tell each other of committed values, with other names for its nspaces.
+    """Return a message of committed values between servers of the Python engine, with other names for its nspaces.
 
     Raises:
-        RemoteProtocolError: It is of another engine's server.
+        RemoteProtocolError: It is a message of another engine's server.
     """
     from pypmix.wire.modex import rename_modex
 
@@ -59,7 +59,7 @@ class DataBuffer:
 
     @renamed("pypmix.types.DataBuffer")
     def unpack(self, data_type: int, most: int | None = None) -> list[Any]:
-        """`PMIx_Data_unpack`: take the next values, all that were packed together.
+        """`PMIx_Data_unpack`: take the next values, as many as were packed together.
 
         Args:
             data_type: Their `DataType`.
@@ -93,7 +93,7 @@ class DataBuffer:
         return self._turn_to_unpack().more()
 
     def bytes(self) -> bytes:
-        """`PMIx_Data_unload`: return what was packed and has not been unpacked."""
+        """`PMIx_Data_unload`: return the packed bytes that have not been unpacked."""
         return self._turn_to_pack().bytes()
 
     def _turn_to_pack(self) -> Packer:

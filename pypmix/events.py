@@ -33,10 +33,10 @@ class Event:
     """An event, as a stream yields it and a handler is called with.
 
     Attributes:
-        code: What has happened, an `EventCode`.
+        code: The kind of the event, an `EventCode`.
         source: The proc that raised it.
-        range: The `Range` that it was raised for; None where the server does not say.
-        infos: What came with it, as it came.
+        range: The `Range` that it was raised for; None if the server does not send it.
+        infos: The infos of the event, unchanged.
     """
 
     __slots__ = ("_info", "_passed", "code", "infos", "range", "source")
@@ -58,7 +58,7 @@ class Event:
 
     @property
     def affected(self) -> tuple[Proc, ...]:
-        """The procs that it is about (`PMIX_EVENT_AFFECTED_PROC` and `_PROCS`); empty if it says none."""
+        """The procs that it is about (`PMIX_EVENT_AFFECTED_PROC` and `_PROCS`); empty if it names none."""
         found: list[Proc] = []
         for info in self.infos:
             data = info.value.data
@@ -74,7 +74,7 @@ class Event:
         return {info.key: to_python(info.value) for info in self._passed}
 
     def done(self, results: Infos = None) -> Answer:
-        """Return the answer: dealt with, no further handler needs to be called (`PMIX_EVENT_ACTION_COMPLETE`).
+        """Return the answer: handled, no further handler needs to be called (`PMIX_EVENT_ACTION_COMPLETE`).
 
         Args:
             results: Infos or a mapping for the handlers that follow.
@@ -86,17 +86,17 @@ class Event:
         return Answer(statuses.EVENT_NO_ACTION_TAKEN, infos(results))
 
     def partial(self, results: Infos = None) -> Answer:
-        """Return the answer: partly dealt with, others shall go on (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`)."""
+        """Return the answer: partly handled, further handlers continue (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`)."""
         return Answer(statuses.EVENT_PARTIAL_ACTION_TAKEN, infos(results))
 
     def defer(self, results: Infos = None) -> Answer:
-        """Return the answer: to be dealt with later (`PMIX_EVENT_ACTION_DEFERRED`)."""
+        """Return the answer: to be handled later (`PMIX_EVENT_ACTION_DEFERRED`)."""
         return Answer(statuses.EVENT_ACTION_DEFERRED, infos(results))
 
     def lead(self, results: Infos = None) -> Answer:
         """Return the answer to `GROUP_LEADER_FAILED`: the caller wants to be the leader (`PMIX_GROUP_LEADER`).
 
-        Of all who want to, one is chosen, which `GROUP_LEADER_SELECTED` tells everybody.
+        One of the candidates becomes the leader, which `GROUP_LEADER_SELECTED` reports to all members.
 
         Args:
             results: Further infos or a mapping.

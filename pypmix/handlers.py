@@ -1,7 +1,7 @@
-"""Handlers of events in programs that block: they run on a thread of their own, one after the other.
+"""Handlers of events in programs that block: they run on a separate thread, one after the other.
 
-It is written by hand: a handler that blocks needs a thread, which ends with the last handler, where an event loop calls
-functions and runs coroutines as tasks. Both forms read events and give answers by `pypmix.events`.
+This module is written by hand: a handler that blocks needs a thread, which ends with the last handler, whereas an event
+loop calls functions and runs coroutines as tasks. Both forms read events and answer them by `pypmix.events`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class _Worker:
         self._name = name
 
     def enter(self) -> None:
-        """A handler begins to need the thread."""
+        """Add a handler to the thread's users, and start the thread for the first."""
         with self._lock:
             self._users += 1
             if self._users == 1:
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def leave(self) -> None:
-        """A handler needs the thread no more; it ends when it has done what is there."""
+        """Remove a handler from the thread's users; without users the thread ends after the queued calls."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -65,8 +65,8 @@ class Handler(Generic[F]):
     """A registered handler; calling it calls the function itself.
 
     Attributes:
-        function: What is called with each event.
-        id: The number that the engine knows it by.
+        function: The function that is called with each event.
+        id: The engine's number of the handler.
     """
 
     def __init__(self, port: Port, function: F) -> None:
@@ -91,13 +91,13 @@ class Handler(Generic[F]):
             raise
 
     def ready(self) -> None:
-        """Wait until it is registered; it is when it has been made."""
+        """Return at once: the handler was registered when it was made."""
 
     def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: do not call it any longer.
 
         No call begins after this or the client's `close` has returned, not even for an event that has arrived before;
-        one that has begun goes on. An event that waited for this handler goes to the next one.
+        a call that has begun continues. An event that waited for this handler goes to the next one.
         """
         try:
             self._port.run(DeregisterEventHandler(self.id))

@@ -1,4 +1,4 @@
-"""An invitation as each side is told of it."""
+"""An invitation as the inviting and the invited processes see it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FOR_ALL = frozenset(
 
 
 class InviteAnswer(Record):
-    """The answer of an invited proc, or its failure; its kinds are classes, to be told apart by `match`.
+    """The answer of an invited proc, or its failure; each kind is a class, which `match` distinguishes.
 
     Args:
         proc: The invited proc.
-        reason: Why, in words, where it says so.
-        infos: What else it says, such as its `attrs.GROUP_INFO`.
+        reason: The reason in words; empty if it gives none.
+        infos: Further infos of the answer, such as the proc's `attrs.GROUP_INFO`.
     """
 
     proc: Proc
@@ -56,7 +56,7 @@ _KINDS: dict[str, type[InviteAnswer]] = {ACCEPTED: Accepted, DECLINED: Declined,
 
 
 def answer_of(told: GroupAnswer) -> InviteAnswer:
-    """Return what an engine tells of an answer as its class."""
+    """Convert an engine's report of an answer to the class of its kind."""
     return _KINDS[told.kind](told.proc, told.reason, told.infos)
 
 
@@ -66,8 +66,8 @@ class InvitationView:
     Attributes:
         group: The group's name.
         leader: The proc that has invited the caller, and leads the group.
-        members: All who are to be members, as far as the invitation says: the leader first, then all invited ones.
-        infos: What else came with the invitation.
+        members: The future members that the invitation names: the leader first, then all invited procs.
+        infos: Further infos of the invitation.
     """
 
     def __init__(self, group: str, leader: Proc, members: tuple[Proc, ...], infos: tuple[Info, ...]) -> None:

@@ -29,13 +29,17 @@ _OPTIONAL = (Info(keys.OPTIONAL, Value.unchecked(codes.BOOL, True)),)
 
 
 def read(session: ClientSession, proc: Proc, key: str) -> Any:
-    """Return what this process knows about a proc under a key, without asking the server; `NotFound` if nothing."""
+    """Return the local value of a proc's key, without asking the server.
+
+    Raises:
+        NotFound: This process has no such value.
+    """
     value = session.fetch_local(proc, key)
     return to_python(session.run(Get(proc, key, _OPTIONAL)) if value is None else value)
 
 
 class Job:
-    """The caller's job: an ordered collection of its procs, with what the job info says.
+    """The caller's job: an ordered collection of its procs, with the values of the job info.
 
     It may be passed wherever procs are wanted.
     """

@@ -1,7 +1,7 @@
 """The one place where modules are imported by name, when something of them is used first.
 
 Every rank pays for what `import pypmix` and opening a client load, and most ranks use few of PMIx's operations. Three
-things are lazy, and what each gives has a type that mypy sees:
+things are lazy, and mypy sees the type of each:
 
 - A name of a package: `names` makes the package's `__getattr__` and `__dir__`. Type checkers read the same names in the
   package's `__init__.pyi`, which `native/blocking.py` makes of the same table.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def load(module: str, name: str = "") -> Any:
-    """Import a module, and return what it has under a name, or the module itself where that is empty."""
+    """Import a module, and return its member of a name, or the module itself if the name is empty."""
     __import__(module)
     return getattr(modules[module], name) if name else modules[module]
 

@@ -1,4 +1,4 @@
-"""Process sets: an ordered, immutable collection of procs, the sets that a server knows, and what changes of them."""
+"""Process sets: an ordered, immutable collection of procs, the sets that a server knows, and their changes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MANY = 16
 class ProcSet(tuple[Proc, ...]):
     """Procs in an order, each once: a tuple with the operators of sets, accepted wherever procs are.
 
-    What `|`, `&`, `-` and `^` return has the order of the left operand, and behind it that of the right one; the other
-    operand may be any iterable of procs, or a single proc. It is compared and hashed as the tuple that it is, so
-    `issubset` and its like have no operators.
+    The results of `|`, `&`, `-` and `^` have the order of the left operand, followed by the order of the right one; the
+    other operand may be any iterable of procs, or a single proc. Comparisons and hashes are those of a tuple, so
+    `issubset` and the like have no operators.
 
     Args:
-        procs: The procs, or one; of those that come twice the first counts.
-        name: The name of the process set that they are; None where they are none.
+        procs: The procs, or one; of equal procs the first counts.
+        name: The name of the process set with these procs; None if they are not a named set.
     """
 
     __hash__ = tuple.__hash__
@@ -42,7 +42,7 @@ class ProcSet(tuple[Proc, ...]):
 
     @classmethod
     def unchecked(cls, procs: Iterable[Proc], name: str | None = None) -> Self:
-        """Make one from procs that are known to be procs, each once, as an engine has them."""
+        """Return a set of procs of an engine, whose types are not checked again."""
         made = tuple.__new__(cls, procs)
         made.__dict__["name"] = name
         return made
@@ -51,7 +51,7 @@ class ProcSet(tuple[Proc, ...]):
 
         @property
         def name(self) -> str | None:
-            """The name of the process set that these procs are; None where they are the result of an operator."""
+            """The name of the process set with these procs; None for the result of an operator."""
 
         @overload
         def __getitem__(self, index: SupportsIndex) -> Proc: ...
@@ -115,15 +115,15 @@ class ProcSet(tuple[Proc, ...]):
         return NotImplemented if theirs is None else ProcSet.unchecked(dict.fromkeys(theirs)) ^ self
 
     def issubset(self, other: Proc | Iterable[Proc]) -> bool:
-        """Tell whether all of these are among others."""
+        """Return True if the other procs include all of these."""
         return self._table.issubset(_procs(other))
 
     def issuperset(self, other: Proc | Iterable[Proc]) -> bool:
-        """Tell whether these hold all of others."""
+        """Return True if these include all of the other procs."""
         return self._table.issuperset(_procs(other))
 
     def isdisjoint(self, other: Proc | Iterable[Proc]) -> bool:
-        """Tell whether none of these is among others."""
+        """Return True if the other procs include none of these."""
         return self._table.isdisjoint(_procs(other))
 
     @property
@@ -170,9 +170,9 @@ def _procs(procs: object) -> tuple[Proc, ...]:
     """Return procs, or one, as a tuple.
 
     Raises:
-        TypeError: They are none.
+        TypeError: They are not procs.
     """
-    # A proc is a tuple itself, and of no procs.
+    # A proc is a tuple itself, but not of procs.
     if isinstance(procs, Proc):
         return (procs,)
     if isinstance(procs, str | bytes) or not hasattr(procs, "__iter__"):
@@ -186,7 +186,7 @@ def _procs(procs: object) -> tuple[Proc, ...]:
 
 
 def _operand(other: object) -> tuple[Proc, ...] | None:
-    """Return the other operand's procs, None where it is not a collection."""
+    """Return the other operand's procs; None if it is not a collection."""
     if isinstance(other, str | bytes) or not hasattr(other, "__iter__"):
         return None
     return _procs(other)
@@ -204,7 +204,7 @@ class ProcSets(Mapping[str, ProcSet]):
         """Return the set of a name.
 
         Raises:
-            NotFound: There was none of that name.
+            NotFound: The server had no set of this name.
         """
         found = self._sets.get(name)
         if found is None:
@@ -228,19 +228,19 @@ class ProcSets(Mapping[str, ProcSet]):
 
 
 class UnknownSet(NotFound, KeyError):
-    """There is no process set of that name; as a `KeyError` it is what mappings raise."""
+    """The server has no process set of this name; a `KeyError`, too, as mappings raise it."""
 
     def __str__(self) -> str:
         return NotFound.__str__(self)
 
 
 class PsetChange(Record):
-    """A process set has come or gone (`PMIX_PROCESS_SET_DEFINE`, `PMIX_PROCESS_SET_DELETE`).
+    """A process set was defined or deleted (`PMIX_PROCESS_SET_DEFINE`, `PMIX_PROCESS_SET_DELETE`).
 
     Args:
         kind: `define` or `delete`.
         name: The set's name.
-        members: Its procs; of one that has gone those that it had, as far as the stream has seen it come, else none.
+        members: Its procs; of a deleted set its former procs if the stream knew the set, else empty.
     """
 
     kind: str
@@ -252,23 +252,23 @@ MAX_EARLY = 65536
 """Events that are kept while a stream begins."""
 
 REFRESH = Info(keys.QUERY_REFRESH_CACHE, Value.unchecked(codes.BOOL, True))
-"""The qualifier of a question for what the server knows now: libraries keep the answers."""
+"""The qualifier that makes a query reach the server: libraries keep the answers of earlier queries."""
 
 
 def names_op() -> QueryInfo:
-    """Return the question for the names of all sets."""
+    """Return the query for the names of all sets."""
     return QueryInfo((Query((keys.QUERY_PSET_NAMES,), (REFRESH,)),))
 
 
 def members_op(name: str) -> QueryInfo:
-    """Return the question for the members of a set."""
+    """Return the query for the members of a set."""
     return QueryInfo(
         (Query((keys.QUERY_PSET_MEMBERSHIP,), (Info(keys.PSET_NAME, Value(codes.STRING, name)), REFRESH)),)
     )
 
 
 def size_op(nspace: str) -> QueryInfo:
-    """Return the question for the size of a job."""
+    """Return the query for the size of a job."""
     qualifier = Info(keys.NSPACE, Value(codes.STRING, nspace))
     return QueryInfo((Query((keys.JOB_SIZE,), (qualifier,)),))
 
@@ -279,14 +279,14 @@ def optional(op: Get) -> bool:
 
 
 def names_in(value: Value) -> list[str]:
-    """Return names, which the Standard has in an array and servers join with commas."""
+    """Return the names of a value: an array by the Standard, or a text with commas, as servers send it."""
     data = value.data
     found: Iterable[object] = data if isinstance(data, DataArray) else str(data or "").split(",")
     return [name for name in dict.fromkeys(found) if isinstance(name, str) and name]
 
 
 def names_value(names: Iterable[str]) -> Value:
-    """Return names as the Standard has them."""
+    """Return the value of names in the Standard's form, an array."""
     return Value.unchecked(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
 
 
@@ -298,7 +298,7 @@ def members_in(value: Value) -> list[Proc]:
 
 
 def change_in(event: Notification) -> tuple[str, list[Proc]]:
-    """Return which set an event is about, and the members that it names; an empty name if it is about none."""
+    """Return the name of the set that an event is about, and its members; an empty name if it is about none."""
     name = ""
     members: list[Proc] = []
     for info in event.infos:
@@ -313,8 +313,8 @@ def begun_with(sets: Mapping[str, ProcSet], early: Iterable[PsetChange]) -> list
     """Return the sets that a stream begins with, each as a definition.
 
     Args:
-        sets: What the server has answered.
-        early: What has come by events until then: what servers have kept, and what happened meanwhile.
+        sets: The sets in the server's answer.
+        early: The changes by events until the answer: the events that the server had kept, and later ones.
     """
     last = {change.name: change for change in early}
     found = [PsetChange("define", name, members) for name, members in sets.items()]
@@ -325,12 +325,12 @@ def begun_with(sets: Mapping[str, ProcSet], early: Iterable[PsetChange]) -> list
 
 
 def wild(procs: Iterable[Proc]) -> list[str]:
-    """Return the nspaces all of whose procs are meant."""
+    """Return the nspaces that a wildcard names."""
     return list(dict.fromkeys([proc.nspace for proc in procs if proc.rank == RANK_WILDCARD]))
 
 
 def spread(procs: Iterable[Proc], sizes: dict[str, int]) -> list[Proc]:
-    """Return procs with those of whole jobs one by one, where it is known how many there are."""
+    """Replace the wildcard of each job by its procs if the size of the job is known."""
     found = []
     for proc in procs:
         if proc.rank == RANK_WILDCARD and proc.nspace in sizes:

@@ -43,7 +43,7 @@ class ChildJob(Job):
 
 
 def ended_job(infos: Iterable[Info]) -> tuple[str, int]:
-    """Return which job an event says has ended, and its exit code; an empty nspace if it names none."""
+    """Return the nspace of the job whose end an event reports, and its exit code; an empty nspace if it names none."""
     found: dict[str, Any] = {info.key: info.value.data for info in infos}
     proc = found.get(keys.EVENT_AFFECTED_PROC)
     nspace = proc.nspace if isinstance(proc, Proc) else found.get(keys.NSPACE, "")

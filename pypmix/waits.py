@@ -59,11 +59,11 @@ class Port(PortBase):
         return self.session.run(op)
 
     def attend(self) -> None:
-        """Do nothing: the engine takes in by itself what arrives."""
+        """Do nothing: the engine processes arriving messages."""
 
 
 class Beside:
-    """Something that runs beside the program, on a thread of its own."""
+    """A function that runs beside the program, on a separate thread."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         # Not at the top: no rank pays for it that has nothing beside it.

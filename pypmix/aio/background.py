@@ -14,7 +14,7 @@ _tasks: set[object] = set()
 
 
 def background(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """Run a coroutine function in the running event loop, beside all that the program does."""
+    """Run a coroutine function in the running event loop, beside the program's tasks."""
 
     async def run() -> None:
         try:

@@ -61,7 +61,7 @@ _BARRIER = Fence()
 _EXCHANGE = Fence(collect=True)
 
 CHANGING = frozenset((keys.PSET_NAMES, keys.GROUP_NAMES))
-"""The keys whose values change by themselves, process sets' and groups' names: they are asked for anew each time."""
+"""The keys whose values change, process sets' and groups' names: each read asks the server."""
 
 
 def _get_infos(timeout: float | None, optional: bool, scope: Scope | None) -> tuple[Info, ...]:
@@ -230,7 +230,7 @@ class Client(ClientBase, Operations):
         self._dirty = object()
 
     async def commit(self) -> None:
-        """`PMIx_Commit`: hand what was put to the server; `fence` does so by itself.
+        """`PMIx_Commit`: send the values of earlier `put`s to the server; `fence` includes it.
 
         Example:
             >>> await me.put("ready", True)
@@ -238,7 +238,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: Process-Related Non-Reserved Keys, "Posting Key/Value Pairs".
         """
-        # A put of another task or thread may come in between, and is not forgotten: it leaves an object of its own.
+        # A put of another task or thread may come in between; it sets another object, and is committed later.
         put = self._dirty
         await self._port.run(Commit())
         if self._dirty is put:
@@ -263,9 +263,9 @@ class Client(ClientBase, Operations):
             info: Further infos or a mapping.
 
         Raises:
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: The others have come, but a participant ended without coming.
-            LostConnection: The server is gone.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
+            PartialSuccess: A participant ended before it called the fence; all others have called it.
+            LostConnection: The server has exited.
 
         Example:
             >>> await me.put("uid", f"uid of {me.rank}")
@@ -418,8 +418,8 @@ class Client(ClientBase, Operations):
             timeout: Seconds to wait until the proc commits the key: 0 not to wait at all, `math.inf` without a limit.
                 None sets no limit of the caller's; the server then gives up after some 2 s.
             wait: The former name of `timeout`.
-            optional: Look only at what this process holds already; never ask the server.
-            refresh: Ask the server even for what was read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.
+            optional: Use only values that this process holds already; never ask the server.
+            refresh: Ask the server even for a value read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -469,8 +469,8 @@ class Client(ClientBase, Operations):
     def psets(self) -> Later[ProcSets]:
         """`PMIx_Query_info`: the process sets that the server knows now, a mapping of each name to a `ProcSet`.
 
-        Each time that it is read it asks the server, for the names and then for the members of each; what it returns
-        does not change any more. `watch_psets` tells what comes and goes.
+        Each read asks the server for the names, and then for the members of each set; the result is a snapshot.
+        `watch_psets` reports later definitions and deletions.
 
         Raises:
             NotSupported: The server does not tell of process sets.
@@ -489,8 +489,8 @@ class Client(ClientBase, Operations):
         Args:
             code: The exit status to report, a 32-bit int. An abort is never a success: `pypmix run` ends with the
                 low byte of the status, and with 1 where that is 0.
-            message: What the host prints.
-            procs: Whom to end; all of the job by default.
+            message: The text that the host prints.
+            procs: The procs to end; all of the job by default.
 
         Example:
             >>> await me.abort(3, "the input is damaged")

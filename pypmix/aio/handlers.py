@@ -1,7 +1,7 @@
 """Handlers of events in programs of an event loop: coroutine functions, or functions that do not block.
 
-It is written by hand: the loop calls functions and runs coroutines as tasks, where a handler that blocks needs a
-thread. Both forms read events and give answers by `pypmix.events`.
+This module is written by hand: the loop calls functions and runs coroutines as tasks, whereas a handler that blocks
+needs a thread. Both forms read events and answer them by `pypmix.events`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Handler(Generic[F]):
     """A registered handler; calling it calls the function itself. All of it runs in the event loop's thread.
 
     Attributes:
-        function: What is called with each event; a coroutine function runs as a task of its own.
-        id: The number that the engine knows it by, -1 before it is registered.
+        function: The function that is called with each event; each call of a coroutine function is a separate task.
+        id: The engine's number of the handler, -1 before it is registered.
     """
 
     def __init__(self, port: Port, function: F) -> None:
@@ -58,7 +58,7 @@ class Handler(Generic[F]):
     async def remove(self) -> None:
         """`PMIx_Deregister_event_handler`: do not call it any longer.
 
-        No call begins after this or the client's `close` has returned; one that has begun goes on.
+        No call begins after this or the client's `close` has returned; a call that has begun continues.
         """
         await self.ready()
         await self._port.run(DeregisterEventHandler(self.id))

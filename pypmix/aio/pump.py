@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    """One operation under way, and the task that waits for it."""
+    """One operation in progress, and the task that waits for it."""
 
     __slots__ = ("done", "error", "late", "result", "wakeup")
 
@@ -106,14 +106,14 @@ class Pump:
         return Waiter()
 
     def settle(self, waiter: Waiter) -> None:
-        """Settle what `waiter` has returned; also from a task, when the one that waits may be asleep at the session."""
+        """Settle a waiter; also from a task, while the waiting task may be asleep at the session."""
         waiter.settle(None, None)
         if self._reading and not self._polling:
             # It is woken as if the descriptor went away, and looks again.
             anyio.notify_closing(self._fd)
 
     async def wait(self, waiter: Waiter) -> None:
-        """Wait until it is settled, and take in what arrives meanwhile."""
+        """Wait until it is settled, and process messages meanwhile."""
         if not waiter.done:
             self._waiters.add(waiter)
             try:
@@ -122,7 +122,7 @@ class Pump:
                 self._waiters.discard(waiter)
 
     def serve(self) -> None:
-        """From now on take in what arrives also while no task waits for anything."""
+        """From now on process arriving messages even while no task waits."""
         # A client without a server has no descriptor: nothing arrives.
         if self._server is None and self._fd >= 0:
             self._server = Waiter()
@@ -131,7 +131,7 @@ class Pump:
     async def _wait(self, waiter: Waiter) -> None:
         while not waiter.done:
             if self._closed:
-                raise NotInitialized("the client was closed while this was under way")
+                raise NotInitialized("the client was closed while this was in progress")
             if self._reading:
                 waiter.wakeup = anyio.Event()
                 await waiter.wakeup.wait()

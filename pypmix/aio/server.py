@@ -1,4 +1,4 @@
-"""The server: what a resource manager runs on each node for the processes of its jobs."""
+"""The server, which a resource manager runs on each node for the processes of its jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 _servers: dict[Server, Callable[[], None]] = {}
-"""The open servers; what each is to do in a forked child."""
+"""The open servers, each with the function that closes its descriptors in a forked child."""
 
 
 def _at_fork() -> None:
@@ -71,22 +71,22 @@ class Server:
     Args:
         on_upcall: Called with each request to the host as an `Upcall`, on the engine's thread: it must not
             block, cannot be an `async def`, and answers now or later, from any thread. By default clients are accepted
-            and nothing else is offered. What it raises fails that request.
+            and nothing else is offered. An exception of it fails that request.
         engine: The engine to run on: `python`, or `native` for the site's libpmix, which has one server in the life
             of a process. None asks `PYPMIX_ENGINE`, and is `python` without it.
         nspace: The server's own nspace; made from the pid if None.
-        tmpdir: The folder that clients are told for temporary files; the system's by default.
-        system_tmpdir: The folder for what is not of one job; that of the system by default.
+        tmpdir: The folder that clients use for temporary files; the system's by default.
+        system_tmpdir: The folder for files that belong to no single job; the system's by default.
         tool_support: Let tools of this user find the server (`PMIX_SERVER_TOOL_SUPPORT`): write its rendezvous
             files into `tmpdir`. `on_upcall` admits each tool, or not, by its answer to `ToolConnected`.
         system_server: Be the one system server of this node (`PMIX_SERVER_SYSTEM_SUPPORT`), and write that rendezvous
             file into `system_tmpdir`.
         rendezvous_file: A further rendezvous file to write (`PMIX_LAUNCHER_RENDEZVOUS_FILE`).
         hostname: The name of this node (`PMIX_HOSTNAME`); the system's by default.
-        rank: The server's own rank in its nspace (`PMIX_SERVER_RANK`), where a session has several servers.
+        rank: The server's own rank in its nspace (`PMIX_SERVER_RANK`), for a session with several servers.
         library: The path of the libpmix that the native engine runs on; that of `PYPMIX_LIBPMIX`, or what is found
             as for clients, by default.
-        limits: What one peer may take of a server of the Python engine; what `PYPMIX_LIMITS` says by default.
+        limits: The limits of one peer at a server of the Python engine; those of `PYPMIX_LIMITS` by default.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Server:
         await call(self.session.register_client, proc, uid, gid)
 
     async def deregister_client(self, proc: Proc) -> None:
-        """`PMIx_server_deregister_client`: a process has ended; what waits for it goes on without it.
+        """`PMIx_server_deregister_client`: a process has ended; pending operations continue without it.
 
         Args:
             proc: The proc.
@@ -264,9 +264,9 @@ class Server:
     async def define_process_set(self, name: str, members: Procs, *, elsewhere: bool = False) -> None:
         """`PMIx_server_define_process_set`: make a process set known to this server's clients.
 
-        They get `PMIX_PROCESS_SET_DEFINE`, even if they register for it later. It does not change any
-        more, and keeps its members when these end; `delete_process_set` forgets it. Where a session has several
-        servers, the host defines it on all of them.
+        They get `PMIX_PROCESS_SET_DEFINE`, even if they register for it later. The set never changes, and keeps its
+        members when these end; `delete_process_set` forgets it. In a session with several servers, the host defines
+        it on all of them.
 
         Args:
             name: Its name, at most 255 bytes, without a comma.
@@ -299,7 +299,7 @@ class Server:
             raise ValueError("a process set's name must not be empty")
         await call(self.session.delete_process_set, name)
 
-    # What nodes and other servers need
+    # Requests of nodes and of other servers
 
     if TYPE_CHECKING:
 
@@ -316,7 +316,7 @@ class Server:
     async def dmodex_request(
         self, proc: Proc, done: Done[bytes] | None = None, *, key: str = "", timeout: float | None = None
     ) -> bytes | None:
-        """`PMIx_server_dmodex_request`: what a proc of this server has committed for others.
+        """`PMIx_server_dmodex_request`: return the data that a proc of this server has committed for others.
 
         It is the answer to the upcall `DirectModex` of another server, and made to be handed on as it is.
 
@@ -362,7 +362,7 @@ class Server:
         return await call(self.session.setup_application, nspace, infos(info))
 
     async def setup_local_support(self, nspace: str, info: Infos = None) -> None:
-        """`PMIx_server_setup_local_support`: take in what a job needs on this node.
+        """`PMIx_server_setup_local_support`: set up the resources that a job needs on this node.
 
         Args:
             nspace: The job's namespace.
@@ -372,7 +372,7 @@ class Server:
         await call(self.session.setup_local_support, nspace, infos(info))
 
     async def collect_inventory(self, info: Infos = None) -> tuple[Info, ...]:
-        """`PMIx_server_collect_inventory`: what this node has.
+        """`PMIx_server_collect_inventory`: return the inventory of this node.
 
         Args:
             info: Directives.
@@ -380,7 +380,7 @@ class Server:
         return await call(self.session.collect_inventory, infos(info))
 
     async def deliver_inventory(self, inventory: Infos, info: Infos = None) -> None:
-        """`PMIx_server_deliver_inventory`: take in what another node has.
+        """`PMIx_server_deliver_inventory`: store the inventory of another node.
 
         Args:
             inventory: What `collect_inventory` has returned there.
@@ -411,7 +411,7 @@ class Server:
         await call(self.session.deregister_resources, infos(resources))
 
     async def store_internal(self, proc: Proc, key: Key, value: object) -> None:
-        """`PMIx_Store_internal`: keep a value of a proc for what is asked on this side.
+        """`PMIx_Store_internal`: store a value of a proc for requests of this process.
 
         Args:
             proc: Whose value it is to be.
@@ -483,7 +483,7 @@ class Server:
         await call(self.session.notify, event)
 
     async def deliver_output(self, output: Output) -> None:
-        """`PMIx_server_IOF_deliver`: pass on what a proc wrote to all who have asked for it.
+        """`PMIx_server_IOF_deliver`: pass on output of a proc to all clients and tools that pull it.
 
         Args:
             output: A piece of output; one without data ends its channel.
@@ -513,7 +513,7 @@ class Server:
         return found
 
     async def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
-        """Return the connections that procs of this server are in, each by its nspace with those who are still in it.
+        """Return the connections of this server's procs, each as its nspace and the procs that are still in it.
 
         Raises:
             NotSupported: The native library knows of no connections.
@@ -525,5 +525,5 @@ class Server:
         return found
 
     async def pending(self) -> list[Pending]:
-        """Return the calls under way, oldest first, each with the procs that have arrived and those missing."""
+        """Return the calls in progress, oldest first, each with the procs that have arrived and the missing ones."""
         return await call(self.session.pending)

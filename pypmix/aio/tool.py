@@ -31,9 +31,9 @@ class Tool(Servers, Client):
     Use it as a context manager: entering finds a server and connects (`PMIx_tool_init`), leaving finalizes
     (`PMIx_tool_finalize`). It has all operations of a `Client`; its primary server carries them out.
 
-    Which server is meant is said by one of `pid`, `nspace`, `uri`, `file` and `system`. Where none of them is given,
-    it is the one that `PMIX_LAUNCHER_RNDZ_URI`, `PMIX_LAUNCHER_RNDZ_FILE` or, in a process of a job, `PMIX_SERVER_URI*`
-    names, and else the newest of this user's servers on this node that lets the tool in.
+    One of `pid`, `nspace`, `uri`, `file` and `system` chooses the server. If none of them is given,
+    `PMIX_LAUNCHER_RNDZ_URI`, `PMIX_LAUNCHER_RNDZ_FILE` or, in a process of a job, `PMIX_SERVER_URI*` names it; without
+    these it is the newest of this user's servers on this node that lets the tool in.
 
     Args:
         pid: The server's process id, such as that of a `pypmix run` or `prterun`.
@@ -41,15 +41,15 @@ class Tool(Servers, Client):
         uri: Its URI, `nspace.rank;tcp4://address:port`, or `file:` and the path of a file that holds it.
         file: Its rendezvous file.
         system: True (or `"only"`) for the system server of this node, `"first"` to try that one before others.
-        host: The name under which the server knows its node, where that is not its host name.
+        host: The name under which the server knows its node, if that is not its host name.
         tmpdir: The folder to search for rendezvous files; `PMIX_SERVER_TMPDIR`, `PMIX_SYSTEM_TMPDIR` and `TMPDIR` by
             default. The folders below it are searched too.
         timeout: Seconds to wait for a server that is not there yet. None and 0 do not wait.
         proc: The name to connect under. By default a process of a job has the name that it was launched with, to its
             own server; other servers name the tool themselves.
         launcher: Say that the tool launches jobs itself (`PMIX_LAUNCHER`).
-        connect: False not to connect at all (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to go on where there is no
-            server (`PMIX_TOOL_CONNECT_OPTIONAL`).
+        connect: False not to connect at all (`PMIX_TOOL_DO_NOT_CONNECT`), `"optional"` to continue without
+            a server (`PMIX_TOOL_CONNECT_OPTIONAL`).
         engine: `python`, `native` (one tool in a process, and no client beside it) or `auto`, which is `python` here;
             by default what `PYPMIX_ENGINE` says, else `auto`.
         env: The environment that tells of servers; the process's own by default.
@@ -102,7 +102,7 @@ class Tool(Servers, Client):
 
     @property
     def is_connected(self) -> bool:
-        """`PMIx_tool_is_connected`: whether there is a primary server, and the connection to it stands."""
+        """`PMIx_tool_is_connected`: whether the tool has an open connection to a primary server."""
         session: ToolSession = self._session  # type: ignore[assignment]
         return session.connected
 
@@ -135,7 +135,7 @@ class Tool(Servers, Client):
             with shielded(None):
                 await call(self._open)
         except BaseException:
-            # A thread goes on although the task that waits for it is cancelled.
+            # A thread continues although the task that waits for it is cancelled.
             self._given_up = True
             self._drop()
             raise

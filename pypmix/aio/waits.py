@@ -1,6 +1,6 @@
 """Waiting in an event loop; `pypmix.waits` is the same where calls block.
 
-It is written by hand: tasks need a `Pump` that reads for them, where a session blocks by itself.
+This module is written by hand: tasks need a `Pump` that reads for them; in the blocking form the session itself blocks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LIMIT = 10.0
-"""Seconds for what is to be done although the task that does it is being cancelled."""
+"""Seconds for clean-up in a task that is being cancelled."""
 
 
 def shielded(limit: float | None = LIMIT) -> anyio.CancelScope:
-    """Return a context manager whose block goes on in a task that is being cancelled, for so many seconds."""
+    """Return a context manager whose block continues for `limit` seconds in a task that is being cancelled."""
     return anyio.move_on_after(limit, shield=True)
 
 
@@ -58,7 +58,7 @@ class Port(PortBase):
         return await self.runner.run(op, undo)
 
     def attend(self) -> None:
-        """From now on take in what arrives also while nothing is waited for."""
+        """From now on process arriving messages even while no operation waits."""
         self.runner.serve()
 
 
@@ -74,7 +74,7 @@ async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 class Beside:
-    """Something that runs beside the program, in a task of its own."""
+    """A function that runs beside the program, in a separate task."""
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._over = anyio.Event()

@@ -99,8 +99,8 @@ class Connection(ConnectionView, Exchanging):
         Raises:
             NotInitialized: The caller has disconnected.
             NotSupported: The connection has no nspace: name the procs in a fence of the client.
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: The others have come, but one has ended, and `early_termination` was not given.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
+            PartialSuccess: A participant has ended, and `early_termination` was not given.
         """
         whole = self._whole("fence")
         self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
@@ -128,8 +128,8 @@ class Connection(ConnectionView, Exchanging):
             member: Its rank in the connection, or the proc.
             default: Returned instead of raising `NotFound`.
             timeout: Seconds to wait until it commits the key; 0 not to wait, None up to the server (some 2 s).
-            optional: Look only at what this process holds already.
-            refresh: Ask the server even for what this process has read before.
+            optional: Use only values that this process holds already.
+            refresh: Ask the server even for a value that this process has read before.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -203,9 +203,9 @@ class Connecting(Asks):
             optional: Who ends without having come is left out.
             early_termination: Participants may end without a disconnect: the others get no event, and collectives of
                 the connection continue without them.
-            notify_each: The participants get `ConnectEvent.HAS_CONNECTED` of each one that comes, and
-                `ConnectEvent.HAS_DISCONNECTED` of each one that goes.
-            notify_request: The others hear `ConnectEvent.REQUESTED`.
+            notify_each: The participants get `ConnectEvent.HAS_CONNECTED` for each proc that connects, and
+                `ConnectEvent.HAS_DISCONNECTED` for each that disconnects.
+            notify_request: The others get `ConnectEvent.REQUESTED`.
             exchange_only: Exchange job info, and assign nothing.
             timeout: Seconds to wait for all to come; no limit by default. Whole seconds, a fraction is rounded up.
             info: Further infos or a mapping.
@@ -214,8 +214,8 @@ class Connecting(Asks):
             The connection, a collection of the participants and a context manager.
 
         Raises:
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: A participant ended without coming.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
+            PartialSuccess: A participant ended before it called connect.
             NotFound: The server does not know one of the procs.
             NotSupported: The server's host cannot connect jobs, or the server does not know what was asked for
                 (`supports("connect.directives")`).

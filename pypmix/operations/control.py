@@ -94,7 +94,7 @@ class ProcControl:
 
         Args:
             timeout: Seconds to wait for the server's answer; no limit by default.
-            info: What to do, as infos or a mapping, such as `{attrs.JOB_CTRL_CHECKPOINT: "name"}`.
+            info: The directives, as infos or a mapping, such as `{attrs.JOB_CTRL_CHECKPOINT: "name"}`.
 
         Returns:
             What the host tells of it, mostly nothing.
@@ -182,7 +182,7 @@ class ProcControl:
         self._send(attrs.JOB_CTRL_PAUSE(True), info)
 
     def resume(self, *, info: Infos = None) -> None:
-        """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs go on.
+        """`PMIx_Job_control` with `PMIX_JOB_CTRL_RESUME`: let paused procs continue.
 
         Args:
             info: Further directives as infos or a mapping.
@@ -246,7 +246,7 @@ class Monitors:
         """`PMIx_Process_monitor`: have the server watch something.
 
         Args:
-            monitor: What to watch: `attrs.MONITOR_HEARTBEAT(True)`, `attrs.MONITOR_FILE(path)`, or
+            monitor: The kind of monitor: `attrs.MONITOR_HEARTBEAT(True)`, `attrs.MONITOR_FILE(path)`, or
                 `attrs.MONITOR_CANCEL(id)`.
             error: The code of the event to raise.
             info: Directives as infos or a mapping, such as `attrs.MONITOR_ID`.
@@ -322,7 +322,7 @@ class Monitors:
         name: str | None = None,
         info: Infos = None,
     ) -> str:
-        """`PMIx_Process_monitor` with `PMIX_MONITOR_FILE`: raise an event when a file shows no more sign of life.
+        """`PMIx_Process_monitor` with `PMIX_MONITOR_FILE`: raise an event when a file no longer shows a sign of life.
 
         Args:
             path: The file.
@@ -432,7 +432,7 @@ class Credentials:
         """`PMIx_Validate_credential`: have the host say whose credential this is.
 
         Args:
-            credential: What another process got by `get`.
+            credential: The bytes that another process got by `get`.
             timeout: Seconds to wait for the server's answer; no limit by default.
             info: Further directives as infos or a mapping.
 
@@ -440,8 +440,8 @@ class Credentials:
             Whose it is, such as `attrs.USERID` and `attrs.GRPID`.
 
         Raises:
-            PermissionDenied: It is not valid, or not any more.
-            NotSupported: The host validates none.
+            PermissionDenied: It is not valid, or has expired.
+            NotSupported: The host does not validate credentials.
             Unreachable: The caller is a singleton.
 
         Example:
@@ -473,9 +473,9 @@ class Control(Asks):
         """`PMIx_Log`: have the host write something down.
 
         Args:
-            data: A text; or a mapping of channels to what each is told, or infos, such as
+            data: A text; or a mapping of channels to texts; or infos, such as
                 `{attrs.LOG_JOB_RECORD: True}`.
-            to: Where a text goes: `stderr` (by default) and `stdout` are the launcher's own, `syslog`, `local syslog`
+            to: The channel of a text: `stderr` (by default) and `stdout` are the launcher's, `syslog`, `local syslog`
                 and `global syslog` the system's; or an attribute; or several of these.
             tag: Have each line say who wrote it (`PMIX_LOG_TAG_OUTPUT`).
             timestamp: Have each line say when this was called (`PMIX_LOG_GENERATE_TIMESTAMP`).

@@ -172,7 +172,7 @@ class Events(Asks):
 
         The handlers of an event are called one after the other until one of them returns `ev.done()`. A handler that
         raises is logged and answered with an error, and the others are called. Blocking programs have their handlers
-        called on one thread of their own, where all calls are allowed; in an event loop a handler is a coroutine
+        called on one separate thread, where all calls are allowed; in an event loop a handler is a coroutine
         function, or a function that does not block, and `ready` waits until it is registered.
 
         Args:
@@ -238,8 +238,8 @@ class Events(Asks):
             targets: The procs that get it, instead of a range (`Range.CUSTOM`).
             affected: The procs that it is about.
             non_default: Do not bother default handlers with it.
-            cache: Keep it for those who register later.
-            info: What is to travel with it: infos or a mapping.
+            cache: Keep it for handlers that are registered later.
+            info: The infos of the event, or a mapping.
 
         Raises:
             PMIxError: The server or its host refused it.
@@ -252,7 +252,7 @@ class Events(Asks):
         number, others = event_code(code), infos(info)
         if targets is not None:
             if data_range not in (None, Range.CUSTOM):
-                raise ValueError(f"targets are a range of their own, so they cannot go with range {data_range!r}")
+                raise ValueError(f"targets are a custom range, so they cannot go with range {data_range!r}")
             data_range = Range.CUSTOM
             others += (proc_info(keys.EVENT_CUSTOM_RANGE, self._procs(targets)),)
         elif data_range == Range.CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in others):

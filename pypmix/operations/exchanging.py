@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LEAST = 4096
 """The bytes of each rank's value that go with one fence of a scatter, however many ranks there are.
 
-What is longer does not stay with the servers when all have read it.
+Servers drop the longer pieces once all have read them.
 """
 
 _NEWS_SECONDS = 5.0
@@ -43,7 +43,7 @@ _NEWS_PAUSE = 0.02
 
 
 class Among:
-    """The participants of collective calls, and what these calls need of them; `_among` of each class makes one.
+    """The participants of collective calls, as these calls need them; `_among` of each class makes one.
 
     Attributes:
         changes: Whether members may leave or end without an error for all.
@@ -62,11 +62,11 @@ class Among:
         raise NotImplementedError
 
     def fence(self, collect: bool, timeout: float | None) -> frozenset[Proc] | None:
-        """Wait for all participants; return those that have come, or None if the server does not report them."""
+        """Wait for all participants; return the procs that took part, or None if the server does not report them."""
         raise NotImplementedError
 
     def attend(self) -> None:
-        """From now on take in what arrives also while nothing is waited for."""
+        """From now on process arriving messages even while no operation waits."""
 
 
 class Job(Among):
@@ -178,7 +178,7 @@ class Transfer:
         return None
 
     def bcast(self, value: object) -> Any:
-        """Return what the root gives."""
+        """Return the root's value."""
         call, root = self._call, self._root
         if self.rooted:
             call.give(value)
@@ -196,7 +196,7 @@ class Transfer:
         return call.value(b"".join(parts))
 
     def allgather(self, value: object) -> Values:
-        """Return what all give, by rank."""
+        """Return the values of all, by rank."""
         call, own = self._call, self._own
         call.give(value)
         heads = self._begin(call.given[0], sources=self._members)
@@ -216,7 +216,7 @@ class Transfer:
         return self._values(parts)
 
     def scatter(self, given: Sequence[object] | Mapping[Proc, object] | None) -> Any:
-        """Return what the root gives to the caller."""
+        """Return the root's value for the caller."""
         call, root, own, size = self._call, self._root, self._own, len(self._members)
         share = max(_LEAST, PIECE // size)
         if self.rooted:
@@ -240,12 +240,12 @@ class Transfer:
         return call.value(values[own] if self.rooted else b"".join(parts))
 
     def gather(self, value: object) -> Values | None:
-        """Return what all give, by rank, at the root; None elsewhere."""
+        """Return the values of all, by rank, at the root; None elsewhere."""
         call, root, own = self._call, self._root, self._own
         call.give(value)
         given = call.given[0]
-        # Only the root reads values, so that what is beyond the first piece is between it and the giver. If all read
-        # the heads, the first piece has a key of its own.
+        # Only the root reads values, so only it and the giver need the pieces after the first. If all read the heads,
+        # the first piece has a separate key.
         apart = self._among.changes
         each = {root: call.piece(self._steps.done, 0, given)} if apart and root is not None else {}
         problems: list[PMIxError] = []
@@ -307,14 +307,14 @@ class Transfer:
         """Take the first step, and return the heads of others.
 
         Args:
-            data: What the caller gives to all.
-            each: What it gives to some alone, as pieces.
+            data: The caller's value for all.
+            each: The pieces of its values for single procs.
             sources: The procs whose heads are read in a job.
             share: The bytes of a piece.
             problems: Takes the errors of others in a job, if these are to be raised later.
 
         Raises:
-            PMIxError: A participant has made another call or could not give its value, or the root has gone.
+            PMIxError: A participant has made another call or could not give its value, or the root has exited.
         """
         call = self._call
         if call.problem is not None:
@@ -377,7 +377,7 @@ class Transfer:
         return step
 
     def _find_participants(self, step: int) -> frozenset[Proc]:
-        """Return the members that have put something for a step, where the server does not report them.
+        """Return the members that have put a piece for a step, if the server does not report who took part.
 
         Raises:
             PartialSuccess: A member that has neither left nor ended has put nothing: it has made another call.
@@ -415,7 +415,7 @@ class Transfer:
         return self._call.read(proc, data, step, index)
 
     def _key(self, step: int, giver: Proc, whom: Proc) -> str:
-        """Return the key of what one proc gives to another one alone."""
+        """Return the key of the piece that one proc has for another one alone."""
         return self._steps.key(step, self._renews, whom, giver)
 
     def _more(self, step: int, index: int) -> str:
@@ -435,11 +435,11 @@ class Exchanging:
     ) -> Any:
         """Give a value of one rank to all; all ranks have to call it.
 
-        A put under a key of its own, a collecting fence and a get, numbered, so that it may be called again
+        It is a put under a reserved key, a collecting fence and a get, numbered, so that it may be called again
         and again. Values of any size go in pieces of 1 MiB.
 
         Args:
-            value: What the root gives: bytes, or what `put` takes. The others leave it out.
+            value: The root's value: bytes, or any value that `put` accepts. The others leave it out.
             root: The rank that gives it, or its proc; the same at all. While members of a group leave or end, the same
                 rank may be another proc for some members: then the call fails for all. A proc is always the same.
             codec: Turns objects into bytes and back, the same at all: an object with `dumps` and `loads`, such as the
@@ -452,9 +452,9 @@ class Exchanging:
 
         Raises:
             IndexError: There is no such rank.
-            TypeError, OverflowError: The value is not one of PMIx, and there is no codec. The others are told.
+            TypeError, OverflowError: The value has no PMIx type, and no codec was given. The others get an error, too.
             PMIxError: A rank could not give its value, has called something else, or names another root or no codec.
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
             PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
                 the root.
 
@@ -464,10 +464,10 @@ class Exchanging:
         return Transfer(self._among(), "bcast", root, codec, timeout).bcast(value)
 
     def allgather(self, value: object, *, codec: Codec | None = None, timeout: float | None = None) -> Values:
-        """Give the values of all ranks to all; all ranks have to call it. See `bcast` for what they have in common.
+        """Give the values of all ranks to all; all ranks have to call it. See `bcast` for the rest.
 
         Args:
-            value: What this rank gives.
+            value: The value of this rank.
             codec: As for `bcast`.
             timeout: Seconds to wait for the others at each piece; no limit by default.
 
@@ -484,10 +484,10 @@ class Exchanging:
     def gather(
         self, value: object, root: int | Proc = 0, *, codec: Codec | None = None, timeout: float | None = None
     ) -> Values | None:
-        """Give the values of all ranks to one; all ranks have to call it. See `bcast` for what they have in common.
+        """Give the values of all ranks to one; all ranks have to call it. See `bcast` for the rest.
 
         Args:
-            value: What this rank gives.
+            value: The value of this rank.
             root: The rank that gets them, or its proc, the same at all; see `bcast`.
             codec: As for `bcast`.
             timeout: Seconds to wait for the others at each piece; no limit by default.
@@ -513,10 +513,10 @@ class Exchanging:
         codec: Codec | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Give each rank a value of its own from one; all ranks have to call it. See `bcast` for the rest.
+        """Give each rank one of the root's values; all ranks have to call it. See `bcast` for the rest.
 
         Args:
-            values: What the root gives, one for each rank in order, or by proc. The others leave it out. In a group a
+            values: The root's values, one for each rank in order, or by proc. The others leave it out. In a group a
                 sequence is for the members that the root knows when it calls.
             root: The rank that gives them, or its proc, the same at all; see `bcast`.
             codec: As for `bcast`.
@@ -526,7 +526,7 @@ class Exchanging:
             The value for this rank.
 
         Raises:
-            ValueError: There are not as many values as ranks. The others are told.
+            ValueError: The number of values is not that of the ranks. The others get an error, too.
 
         Example:
             >>> mine = me.scatter([[rank, rank + 1] for rank in range(me.job.size)])
@@ -540,7 +540,7 @@ class Exchanging:
             timeout: Seconds to wait; no limit by default.
 
         Raises:
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
             PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
                 the root.
 

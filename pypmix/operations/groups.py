@@ -152,7 +152,7 @@ class Group(GroupView, Exchanging):
         """Construct the group; return its members by group rank, and the context id."""
         if self._op is None:
             raise NotInitialized(
-                f"the group {self._name!r} is gone, and only those constructed by all can be constructed anew",
+                f"the group {self._name!r} is gone, and an invited group cannot be constructed again",
                 operation="group_construct",
                 hint="invite its members again",
             )
@@ -206,7 +206,7 @@ class Group(GroupView, Exchanging):
         it, use `pypmix.recipes.admission`.
 
         Args:
-            by: The members that may admit the caller: the first one, and those that may be the first when it has ended.
+            by: The members that may admit the caller: the first one, and the members that may follow it as the first.
             timeout: Seconds to wait; no limit by default.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
 
@@ -270,9 +270,9 @@ class Group(GroupView, Exchanging):
             info: Further infos or a mapping.
 
         Raises:
-            NotInitialized: The group does not stand, or the caller has left it.
-            OperationTimeout: Not all had come in time; `missing` names them if the server tells.
-            PartialSuccess: The others have come, but a member left or ended without coming.
+            NotInitialized: The group does not exist, or the caller has left it.
+            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
+            PartialSuccess: A member left or ended before it called the fence; all others have called it.
         """
         self.state()
         directives = infos(info)
@@ -303,8 +303,8 @@ class Group(GroupView, Exchanging):
             member: Its group rank, or the proc.
             default: Returned instead of raising `NotFound`.
             timeout: Seconds to wait until the member commits the key; 0 not to wait, None up to the server (some 2 s).
-            optional: Look only at what this process holds already.
-            refresh: Ask the server even for what this process has read before.
+            optional: Use only values that this process holds already.
+            refresh: Ask the server even for a value that this process has read before.
             scope: Take only a value that was put with this scope.
             info: Further infos or a mapping.
 
@@ -353,8 +353,8 @@ class Group(GroupView, Exchanging):
         `LeaderSelected` and `Destructed`.
 
         Args:
-            since: The epoch that the caller knows: what has led to it is left out. By default the stream begins with
-                what has happened since the group was formed, of which the last 64 changes are kept, so that nothing is
+            since: The epoch that the caller knows: earlier changes are left out. By default the stream begins with the
+                changes since the group was formed, of which the last 64 are kept, so that nothing is
                 missed before it is opened.
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
         """
@@ -379,7 +379,7 @@ class Group(GroupView, Exchanging):
 
 
 class Groups(Asks):
-    """Groups that all of their members construct and destruct together, and what members do with them."""
+    """Groups that all of their members construct and destruct together, and the operations of members."""
 
     def group(
         self,
@@ -405,7 +405,7 @@ class Groups(Asks):
 
         Args:
             name: Its name: at most 255 bytes, and neither the name of a job nor of another open group. Without a name,
-                all who name the same procs find the same name: the first group of these procs has number 1, the next
+                all callers with the same procs use the same name: the first group of these procs has number 1, the next
                 one 2. So they have to make such groups in the same order, in one thread, and give a name after one has
                 failed, since some may not have counted it.
             procs: All members, the caller among them; `Proc(nspace, Rank.WILDCARD)` is a whole job. None if others
@@ -414,14 +414,14 @@ class Groups(Asks):
             leader: The leader of the construction and the group, a proc, which all members name, or True for the caller
                 (`attrs.GROUP_LEADER`). It alone gets events of members that fail; if it fails itself, all others
                 get `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
-            optional: Make the group of those who join, if others end before (`attrs.GROUP_OPTIONAL`); together with
-                `timeout`, of those who have joined by then. `partial` of the group is true then.
+            optional: Make the group of the procs that join, if others end before (`attrs.GROUP_OPTIONAL`); together
+                with `timeout`, of the procs that have joined by then. `partial` of the group is true then.
             ft: Continue without members that fail or leave (`attrs.GROUP_FT_COLLECTIVE`), in the construct, the
                 destruct and the group's own fences.
-            notify_termination: Notify members of those who end, by `EventCode.GROUP_MEMBER_FAILED`, now and later
+            notify_termination: Notify members of each that ends, by `EventCode.GROUP_MEMBER_FAILED`, now and later
                 (`attrs.GROUP_NOTIFY_TERMINATION`).
             local_only: All members are on this node, so that no other node is asked.
-            bootstrap: The number of leaders, if each leader knows of itself alone (`attrs.GROUP_BOOTSTRAP`). They are
+            bootstrap: The number of leaders, if leaders do not know each other (`attrs.GROUP_BOOTSTRAP`). They are
                 members in the order of their nspaces and ranks; those in `add` follow them.
             add: Further members, which call with the name alone (`attrs.GROUP_ADD_MEMBERS`).
             timeout: Seconds to wait for all members, in the construct and in the destruct; no limit by default. Whole
@@ -466,7 +466,7 @@ class Groups(Asks):
         if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
             raise ValueError(f"bootstrap is the number of leaders, not {bootstrap!r:.100}")
         if bootstrap:
-            # Each leader knows of itself alone.
+            # Leaders do not know each other.
             procs = own if procs is None else procs
             directives += (Info(keys.GROUP_BOOTSTRAP, Value(codes.SIZE, bootstrap)),)
         added = () if add is None or add == () else proc_tuple(self._procs(add))
@@ -489,7 +489,7 @@ class Groups(Asks):
         session = self._session
         if session.singleton or optional(op) or session.supports("get.group_names"):
             return self._run(op)
-        # This library never updates what it was told once, or the server does not tell it.
+        # This library never updates the names it got first, or the server does not report them.
         own: list[str] = []
         told: list[str] = []
         try:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class PsetStream(Stream[PsetChange]):
     """The process sets that come and go, in their order; `watch_psets` of a client makes one.
 
-    It begins with those that there are when it is opened, each as a `define`.
+    It begins with the sets that exist when it is opened, each as a `define`.
     """
 
     _name = "watch_psets"
@@ -128,7 +128,7 @@ class PsetStream(Stream[PsetChange]):
             return None
 
     def _new(self, change: PsetChange) -> PsetChange | None:
-        """Return a change as readers get it, None where they know of it: what was asked for comes as an event, too."""
+        """Return a change as readers get it; None if they know it, since a set of the answer comes as an event, too."""
         if change.kind == "define":
             if change.name in self._known:
                 return None
@@ -173,7 +173,7 @@ class Psets(Asks):
         if session.singleton or optional(op) or session.supports("get.pset_names"):
             value = self._run(op)
             return names_value(names_in(value))
-        # This library never updates what it was told once, or the server does not tell it.
+        # This library never updates the names it got first, or the server does not report them.
         try:
             names = (self._psets()).of(op.proc)
         except NotSupported:
@@ -191,7 +191,7 @@ class Psets(Asks):
     def watch_psets(self, *, buffer: int = 1024) -> PsetStream:
         """`PMIx_Register_event_handler`: a stream of `PsetChange`, to be used as a context manager and iterated.
 
-        It begins with the sets that there are, and goes on with `PMIX_PROCESS_SET_DEFINE` and `_DELETE`.
+        It begins with the existing sets, and continues with `PMIX_PROCESS_SET_DEFINE` and `_DELETE`.
 
         Args:
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.

@@ -151,7 +151,7 @@ class Servers(Asks):
         return list(self._run(ToolGetServers()))
 
     def disconnect_from_server(self, server: Proc) -> None:
-        """`PMIx_tool_disconnect`: leave a server; where it was the primary one, the tool has none afterwards.
+        """`PMIx_tool_disconnect`: leave a server; without its primary server the tool has none afterwards.
 
         Args:
             server: A server that the tool is connected to.

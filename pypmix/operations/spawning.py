@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MAX_KEPT = 1024
-"""Ends of jobs that are remembered for those who ask later."""
+"""The number of ended jobs whose exit codes are remembered for later calls."""
 
 
 class Ends:
@@ -63,11 +63,11 @@ class Ends:
             self._waiting.remove(entry)
 
     def ended(self, nspace: str) -> bool:
-        """Tell whether a job is known to have ended."""
+        """Return True if a job is known to have ended."""
         return nspace in self._codes
 
     def follow(self, nspace: str, function: Callable[[], None]) -> bool:
-        """Call a function when a job ends; tell whether it has ended already, and then call nothing."""
+        """Call a function when a job ends; return True, and call nothing, if it has ended already."""
         self._following.append((nspace, function))
         return nspace in self._codes
 
@@ -152,13 +152,13 @@ class SpawnedJob(ChildJob):
     def _control(self, key: str, value: Value = TRUE) -> None:
         op = JobControl((Proc(self.nspace, RANK_WILDCARD),), (Info(key, value),))
         if self.ends is not None and self.ends.ended(self.nspace):
-            # PRRTE 3 signals the job of the caller where it does not find the one that is meant.
+            # PRRTE 3 signals the caller's job if it does not find the target.
             raise NotFound(f"{self.nspace} has ended", operation=op.name, procs=op.targets)
         self._port.run(op)
 
 
 class Spawning(Asks):
-    """Spawn, and what a spawned process knows of it."""
+    """Spawn, and the facts that a spawned process knows about its spawn."""
 
     def spawn(
         self,
@@ -177,7 +177,7 @@ class Spawning(Asks):
         Args:
             apps: A command, as a list of words, or one or several `App`s, which `pypmix.app` makes.
             n: How many procs run the command; 1 by default.
-            env: Variables that they have besides those which the host gives to all.
+            env: Variables to add to the environment that the host gives to all.
             cwd: Their working directory; the caller's by default.
             timeout: Seconds that starting them may take (`PMIX_SPAWN_TIMEOUT`).
             notify: Have the end of the job told to the caller (`PMIX_NOTIFY_COMPLETION`), so that `wait` works.
@@ -227,7 +227,7 @@ class Spawning(Asks):
                 ends.begin()
             except NotSupported:
                 return None
-            self._port.keep(ends, anew=True)
+            self._port.keep(ends, replace=True)
         return ends
 
     @property
@@ -246,7 +246,7 @@ class Spawning(Asks):
         return parent if isinstance(parent, Proc) else None
 
     def _known(self, key: str) -> object:
-        """Return what this process has of itself, or of its job, under a key; None without it."""
+        """Return the local value of a key of this process or of its job; None without a value."""
         session = self._session
         for rank in (session.proc.rank, RANK_WILDCARD):
             try:

@@ -1,5 +1,5 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""Streams of what an engine delivers: bounded, and read by iteration."""
+"""Streams of items that an engine delivers: bounded, and read by iteration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Stream(Generic[T]):
     """Items as they come in, oldest first; entered and left as a context manager.
 
-    Iterating waits for the next item, and ends when the client is closed. Where the reader is slower than what comes,
+    Iterating waits for the next item, and ends when the client is closed. If items arrive faster than they are read,
     at most `buffer` items are kept, the oldest are dropped, and `dropped` counts them.
     """
 
@@ -43,7 +43,7 @@ class Stream(Generic[T]):
         return 0 if self._box is None else len(self._box)
 
     def open(self) -> Self:
-        """Begin to take in; returns the stream itself. What was closed begins anew."""
+        """Begin to receive items; return the stream itself. A closed stream begins again."""
         if self._box is None or self._closed:
             self._closed = False
             self._box = Mailbox(self._port, self._buffer)
@@ -60,7 +60,7 @@ class Stream(Generic[T]):
         return self
 
     def close(self) -> None:
-        """Take in nothing more; what is there can still be read. May be called twice."""
+        """Stop receiving; buffered items can still be read. May be called twice."""
         box = self._box
         self._closed = box is not None
         if box is not None and not box.ended:
@@ -111,9 +111,9 @@ class Stream(Generic[T]):
         try:
             self._finish()
         except (NotInitialized, LostConnection):
-            pass  # the session has ended meanwhile, and all that it delivers
+            pass  # the session has ended meanwhile, and with it the registration
 
-    # What a stream of a kind does.
+    # The parts that each kind of stream implements
 
     _name = "stream"
 

@@ -1,5 +1,5 @@
 # Made from pypmix/aio/recipes by native/blocking.py: change it there.
-"""Requests to join a group that stands, which all of its members approve: the early draft of RFC 0033."""
+"""Requests to join an existing group, which all of its members approve: the early draft of RFC 0033."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ MAX_EVENTS = 4096
 """The most events that are kept for a process that is busy; of more the oldest are dropped."""
 
 OVER = NotInitialized, LostConnection, NotFound
-"""The errors of a group or a session that is over; nothing is registered there any more."""
+"""The errors of a group or a session that has ended; its registrations have ended with it."""
 
 
 def request(
     client: Client, name: str, *, timeout: float | None = None, info: Infos = None, patience: float = 5.0
 ) -> Group:
-    """Ask to join a group that stands; all of its members have to approve it (`Admission`).
+    """Ask to join an existing group; all of its members have to approve it (`Admission`).
 
     Args:
         client: The caller's client.
@@ -111,11 +111,11 @@ class Admission:
     admits the proc when all have approved.
 
     Args:
-        group: A group that stands.
+        group: An existing group.
         approve: Called, as event handlers are, with the event (`GroupEvent.JOIN_REQUEST`) of each proc that asks to
             join; `ev.refuse("why")` is the answer that keeps it out, as raising does. None approves all.
-        patience: Seconds to wait for a member that sends nothing at all, since it has not entered its `Admission`, or
-            its library is another one; then it counts as one that approves.
+        patience: Seconds to wait for a member that sends nothing at all, since it has not entered its `Admission` or
+            uses another library; then it counts as approving.
     """
 
     def __init__(self, group: Group, approve: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:

@@ -1,23 +1,23 @@
-"""MPI communicators of procs: what members tell each other before they make one, and the calls of MPI that make it.
+"""MPI communicators of procs: the members' offers before they make one, and the calls of MPI that make it.
 
 Theory of operation
 -------------------
-MPI has no time limits, and a member that cannot take part leaves the others waiting in it. So members first tell each
-other what they have, by PMIx, and only call MPI if all can take part:
+MPI has no time limits, and a member that cannot take part leaves the others waiting in it. So members first exchange
+offers by PMIx, and only call MPI if all can take part:
 
-- Where all of them have initialized MPI (the world model), the communicator is made of `COMM_WORLD`, which any MPI-3
-  can. Otherwise each makes it of a session, and tells the others again, once it has one: Open MPI 5.0 waits for the
-  whole job when the first session is opened, as `MPI_Init` does, and an error there is not the same at all.
-- Ranks of a job are the same in MPI and in PMIx. Where they are not, MPI has not found the job (it takes itself for
-  one of its own), and that is told, too.
-- Members of several jobs first make a communicator of each job. Those are merged one after the other over a port
-  (`MPI_Comm_accept`) that the first member opens and tells the others by PMIx, and at last put into the order of the
-  group. MPI has this for the world model only.
+- If all of them have initialized MPI (the world model), the communicator is made of `COMM_WORLD`, which any MPI-3
+  supports. Otherwise each member makes it of a session, and sends a second offer once the session is open: Open MPI 5.0
+  waits for the whole job when the first session is opened, as `MPI_Init` does, and members may fail differently there.
+- A rank of a job is the same in MPI and in PMIx. If it differs, MPI has not found the job and runs as a singleton; the
+  offer reports that, too.
+- Members of several jobs first make a communicator of each job. These communicators are merged one after the other over
+  a port (`MPI_Comm_accept`) that the first member opens and sends to the others by PMIx; at last the result is put into
+  the order of the group. MPI supports this in the world model only.
 
-The session of a process is opened once and closed at its end, since Open MPI 5.0 crashes where another one follows.
+The session of a process is opened once and closed at its end, since Open MPI 5.0 crashes if a second one is opened.
 
-Calls of MPI block, and those of `Maker` that are marked so wait for others. They may be made on any thread, one at a
-time.
+Calls of MPI block, and the methods of `Maker` that say so wait for other members. They may be called on any thread, one
+at a time.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ TAGS = 1 << 15
 """The number of tags that every MPI has."""
 
 LATE = " (Open MPI has to be initialized before a client of the native engine is opened)"
-"""A reason for which a session cannot be opened, which MPI does not tell."""
+"""A reason for a failure to open a session, which MPI does not report."""
 
 _opened: list[MPI.Session] = []
-"""The session of this process, once it has one."""
+"""The session of this process, once it is open."""
 
 
 class Offer(Record):
-    """The word of a member to the others.
+    """The message of a member to the others: whether it can take part.
 
     Attributes:
         proc: The member.
         world: Whether it has initialized MPI.
-        problem: Why it cannot take part; empty where it can.
+        problem: Why it cannot take part; empty if it can.
     """
 
     proc: Proc
@@ -67,16 +67,16 @@ class Offer(Record):
 
     @classmethod
     def decode(cls, text: str) -> Offer:
-        """Return what a member has told."""
+        """Return the offer of a text."""
         nspace, rank, world, problem = json.loads(text)
         return cls(Proc(nspace, rank), world, problem)
 
 
 def agreed(name: str, offers: Sequence[Offer]) -> bool:
-    """Return whether all have initialized MPI; all can take part.
+    """Return True if all members have initialized MPI.
 
     Raises:
-        PMIxError: Some cannot take part.
+        PMIxError: A member cannot take part.
     """
     problems = [offer for offer in offers if offer.problem]
     if problems:
@@ -97,8 +97,8 @@ class Maker:
 
     Args:
         own: The caller.
-        name: What the members call themselves.
-        session: A session of the caller's to make it of; by default the world, or the session of this process.
+        name: The name of the members in messages.
+        session: The caller's session to make it of; by default the world, or the session of this process.
     """
 
     def __init__(self, caller: Proc, name: str, session: MPI.Session | None) -> None:
@@ -112,10 +112,10 @@ class Maker:
         self._port = ""
 
     def offer(self, session: bool = False) -> Offer:
-        """Return what the caller can take part with.
+        """Return the caller's offer.
 
         Args:
-            session: Open a session, since not all have initialized MPI; some MPIs wait for all of the job then.
+            session: Open a session, since not all have initialized MPI; some MPIs then wait for the whole job.
         """
         world, problem = False, ""
         try:

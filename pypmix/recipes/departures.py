@@ -1,4 +1,4 @@
-"""The events of announced constructs and of leaves that the others confirm, and which members are waited for."""
+"""The events of announced constructs and of confirmed leaves, and the members that still have to confirm."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Info, Proc
 
 NUMBER = "pypmix.grp.leave"
-"""Which request of the one that wants to leave it is about."""
+"""The number of the request to leave, in the order of the leaving proc's requests."""
 
 CONFIRMED = "pypmix.grp.confirmed"
-"""In an answer: False says that the sender calls its function, True that it has ended."""
+"""In an answer: False while the sender's function runs, True once it has ended."""
 
 NEVER = float("inf")
 
 _numbers = count(1)
-"""Late answers to a former request of this process confirm no other one."""
+"""Each request has a number, so that late answers to a former request confirm no later one."""
 
 
 def announcement(group: GroupView, procs: Procs, code: int) -> NotifyEvent | None:
-    """Return the event for the other procs of a construct; None where there are none."""
+    """Return the event for the other procs of a construct; None if the caller is alone."""
     own = group.port.session.proc
     members = expand(group.port.session, proc_tuple(procs))
     others = [proc for proc in members if proc != own]
@@ -59,11 +59,11 @@ def _message(code: int, to: Procs, about: Proc | None, content: tuple[Info, ...]
 
 
 class Departures:
-    """The requests of members of a group to leave it: that of the caller, and those that it answers.
+    """The requests of members to leave a group: the caller's own request, and the requests that it answers.
 
     Args:
         group: The group.
-        patience: Seconds until a member that sends nothing is not waited for any more.
+        patience: Seconds after which a silent member counts as confirming.
     """
 
     def __init__(self, group: GroupView, patience: float) -> None:
@@ -71,18 +71,18 @@ class Departures:
         self._patience = patience
         self._number = 0
         self._until: dict[Proc, float] = {}
-        """Until when each member that was asked is waited for; 0 for one that has confirmed."""
+        """The deadline of each member that was asked; 0 once it has confirmed."""
         self.wake: Callable[[object], None] | None = None
         """Called when a member has answered, on any thread, while the caller wants to leave."""
 
     def begin(self, wake: Callable[[object], None]) -> None:
-        """The caller wants to leave."""
+        """Begin the caller's request to leave."""
         self.wake = wake
         self._number = next(_numbers)
         self._until.clear()
 
     def request(self, now: float) -> NotifyEvent | None:
-        """Return the request to the members that were not sent it yet; None where there are none."""
+        """Return the request for the members that have not received it; None if all have."""
         new = [proc for proc in self._other_members() if proc not in self._until]
         self._until.update(dict.fromkeys(new, now + self._patience))
         about = infos({keys.GROUP_ID: self._group.name, NUMBER: self._number})
@@ -90,11 +90,11 @@ class Departures:
         return _message(statuses.LEAVE_REQUEST, new, own, about) if new else None
 
     def missing(self, now: float) -> dict[Proc, float]:
-        """Return the members that have not confirmed, and until when each is waited for."""
+        """Return the members that have not confirmed, with their deadlines."""
         return {proc: until for proc in self._other_members() if (until := self._until.get(proc, NEVER)) > now}
 
     def listening(self, deliver: Callable[[Delivery], None], at_end: Any) -> RegisterEventHandler:
-        """Return the registration of what takes in answers, and has requests delivered."""
+        """Return the registration of a handler for answers and requests; it passes requests to `deliver`."""
 
         def handle(delivery: Delivery) -> None:
             event, group = Event(delivery.notification), self._group

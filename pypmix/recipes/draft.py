@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 OVER = NotInitialized, LostConnection
-"""The errors of a session that is over; nothing is registered there any more."""
+"""The errors of a session that has ended; its registrations have ended with it."""
 
 
 def announce(group: Group, procs: Procs, code: int = statuses.REQUESTED) -> None:
@@ -48,11 +48,11 @@ class Consent:
     It is a context manager, which all members enter. Others cannot keep the caller: they end what they do with it.
 
     Args:
-        group: A group that stands.
+        group: An existing group.
         confirm: Called, as event handlers are, with the event (`GroupEvent.LEAVE_REQUEST`) where its source wants to
             leave; the member has confirmed when it has ended, or raised. None confirms at once.
-        patience: Seconds to wait for a member that sends nothing at all, since it has not entered its `Consent`, or its
-            library is another one; then it counts as one that has confirmed.
+        patience: Seconds to wait for a member that sends nothing at all, since it has not entered its `Consent` or uses
+            another library; then it counts as confirming.
     """
 
     def __init__(self, group: Group, confirm: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:
@@ -69,7 +69,7 @@ class Consent:
             timeout: Seconds to wait for them; no limit by default.
 
         Raises:
-            NotInitialized: The group does not stand, or the caller has left it.
+            NotInitialized: The group does not exist, or the caller has left it.
             OperationTimeout: Not all have confirmed in time; `missing` names them, and the caller is still a member.
             ResourceBusy: The caller waits for them already.
         """

@@ -25,8 +25,8 @@ class Communicator:
 
     All members have to enter it, and leave it, together; their ranks in it are those of the group. Where all of them
     have initialized MPI (`from mpi4py import MPI` does), it is made of `MPI.COMM_WORLD`, otherwise of an MPI session.
-    Members first tell each other by PMIx what they have, so that one that cannot take part is an error for all, and
-    no member waits for it in MPI.
+    Members first exchange offers by PMIx, so that a member that cannot take part is an error for all, and no member
+    waits for it in MPI.
 
     An exception that leaves the block leaves the communicator as it is, since the others need not be on their way to
     their ends.
@@ -40,7 +40,7 @@ class Communicator:
     Raises:
         PMIxError: On entering: members cannot take part, such as those without mpi4py; the text names them and says
             why.
-        OperationTimeout: Not all had come in time.
+        OperationTimeout: Not all arrived in time.
         NotSupported: The members are of several jobs, and some have not initialized MPI.
     """
 
@@ -58,7 +58,7 @@ class Communicator:
         group, rank = self._group, self._group.rank
         name = str(group.name if isinstance(group, GroupView) else group.nspace)
         if rank is None:
-            raise NotSupported("the connection has no ranks of its own", operation="communicator")
+            raise NotSupported("the server assigned no ranks to the connection", operation="communicator")
         maker = self._maker = Maker(group.procs[rank], name, self._session)
         offers = self._tell(maker, False)
         world = agreed(name, offers)

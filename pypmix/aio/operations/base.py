@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Asks:
-    """A client, as its operations see it. What they make gets the port, and the client only for its public methods."""
+    """A client, as its operations see it. Their objects get the port, and the client only for its public methods."""
 
     if TYPE_CHECKING:
         _port: Port
@@ -44,7 +44,7 @@ class Asks:
             """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
 
         def _attend(self) -> None:
-            """From now on take in what arrives also while nothing is waited for."""
+            """From now on process arriving messages even while no operation waits."""
 
         async def put(self, key: Key, value: object, scope: Scope = ...) -> None: ...
 

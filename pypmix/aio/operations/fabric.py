@@ -151,7 +151,7 @@ class Fabric(Asks):
 
 
 def read_description(text: object) -> Machine:
-    """Return the machine that a server describes in hwloc's XML; without a text, what the kernel shows of this one.
+    """Return the machine that a server describes in hwloc's XML; without a text, this machine as the kernel shows it.
 
     Raises:
         NotSupported: The kernel shows no hardware, or the text does not parse.

@@ -66,7 +66,7 @@ class OutputStream(Stream[Output]):
             self._job_ended()
 
     def _job_ended(self) -> None:
-        """End when what the server has kept is here: it comes before the answer to what is asked now.
+        """End after the output that the server has kept: it arrives before the answer to the request of this method.
 
         The event of the end may have overtaken it: the server raised it before this pull, and it is handed on after.
         """
@@ -80,7 +80,7 @@ class OutputStream(Stream[Output]):
             box.end()
 
     async def close(self) -> None:
-        """Pull no more; what is there can still be read. May be called twice."""
+        """Stop pulling; buffered output can still be read. May be called twice."""
         job = self._job
         self._closed = self._box is not None
         if self._box is not None and job is not None and job.ends is not None:
@@ -226,7 +226,7 @@ class Forwarding(Asks):
         buffer: int = 1024,
         info: Infos = None,
     ) -> OutputStream:
-        """`PMIx_IOF_pull`: a stream of what procs write, to be used as a context manager and iterated.
+        """`PMIx_IOF_pull`: a stream of the output of procs, to be used as a context manager and iterated.
 
         Each piece is an `Output`: `source`, `channel` (an `IOFChannel`) and `data`, of which `text` is the same as a
         string; one without data is the end of that channel. Pieces are whatever the procs wrote at a time, not lines.

@@ -1,4 +1,4 @@
-"""Groups by invitation: one proc invites others and leads, these join or decline, and then the group stands."""
+"""Groups by invitation: one proc invites others and leads, these join or decline, and then the group is formed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Invite:
         self._lock = allocate_lock()
         self._invited: dict[Proc, InviteAnswer | None] = {}
         self._silent: set[Proc] = set()
-        # Each invited proc answers once, and may fail once after that: what is to be held is bounded by these.
+        # Each invited proc answers once, and may fail once after that, which bounds the mailbox.
         self._box: Mailbox[InviteAnswer | None] = Mailbox(port, maxsize)
         self._underway: Underway[GroupResults] | None = None
         self._completed = False
@@ -100,7 +100,7 @@ class Invite:
 
     @property
     def missing(self) -> int:
-        """The number of those who are not in.
+        """The number of invited procs that have not joined.
 
         They have not answered yet, or have declined or failed and were neither dropped nor replaced.
         """
@@ -176,7 +176,7 @@ class Invite:
 
         Raises:
             ValueError: It is not invited, or others are already.
-            PMIxError: The group stands by now, or was given up.
+            PMIxError: The group was formed meanwhile, or was given up.
         """
         self._opened()
         others = self._named(proc_tuple(with_))
@@ -203,7 +203,7 @@ class Invite:
         try:
             await self._port.run(GroupInviteControl(self.group, complete=True))
         except PMIxError:
-            # Where the invitation has ended already, that is what there is to tell.
+            # If the invitation has ended already, its error is the one to raise.
             if not underway.over:
                 raise
         results = await underway.wait()
@@ -214,11 +214,11 @@ class Invite:
         """Give the group up, for all who were invited (`PMIX_GROUP_CONSTRUCT_ABORT`); does nothing at the second time.
 
         Raises:
-            NotInitialized: The group stands already: destruct it, or leave it.
+            NotInitialized: The group was formed already: destruct it, or leave it.
         """
         underway = self._opened()
         if self._completed:
-            raise NotInitialized(f"the group {self.group!r} stands already", operation="invite", hint="leave it")
+            raise NotInitialized(f"the group {self.group!r} was formed already", operation="invite", hint="leave it")
         if self._aborted:
             return
         self._aborted = True
@@ -305,7 +305,7 @@ class Invitation(InvitationView):
         self._underway: Underway[GroupResults] | None = None
 
     async def accept(self, timeout: float | None = None, info: Infos = None) -> Group:
-        """`PMIx_Group_join`: join the group; returns when it stands, and not before.
+        """`PMIx_Group_join`: join the group; returns when it is formed, and not before.
 
         Args:
             timeout: Seconds to wait for that; no limit by default.
@@ -327,7 +327,7 @@ class Invitation(InvitationView):
         if self._underway is None:
             self._underway = Underway(self._port, op)
         try:
-            # The engine keeps the time of what is begun here.
+            # The engine applies the limit to an operation that was begun here.
             results = await self._underway.wait(limit(timeout) if begun else None)
         except TimeoutError as error:
             self._underway.give_up(GroupLeave(self.group))
@@ -391,7 +391,7 @@ class InvitationStream(Stream[Invitation]):
     """The invitations to the caller, oldest first; `invitations` of a client makes one.
 
     It is a context manager, or opened by its first use. All such streams of a client share the invitations: each is
-    seen once, and those that come without a stream are kept for the next one. A stream with `auto` has its own.
+    seen once, and invitations without a stream are kept for the next one. A stream with `auto` gets all of them.
     """
 
     _name = "invitations"
@@ -448,7 +448,7 @@ class InvitationStream(Stream[Invitation]):
     async def _shared(self) -> Mailbox[Invitation]:
         inbox = self._port.kept(_Inbox)
         if inbox is None or inbox.box.ended:
-            inbox = self._port.keep(_Inbox(self._client, self._port), anew=True)
+            inbox = self._port.keep(_Inbox(self._client, self._port), replace=True)
             try:
                 await inbox.begin()
             except BaseException:
@@ -503,12 +503,12 @@ class Invitations(Asks):
         """`PMIx_Group_invite`: invite procs to a group, and decide by their answers; a context manager.
 
         Args:
-            name: What to call the group: at most 255 bytes, and neither the name of a job nor of another group.
+            name: The group's name: at most 255 bytes, and neither the name of a job nor of another group.
             procs: The procs to invite. The caller is the first member, and the leader, whether it is named or not.
             context_id: Ask the host for a number that no other group has.
-            optional: Go on without those who fail after the answers are in, instead of giving the group up.
-            ft: Go on without members that fail or leave, in the group's own fences and its destruct.
-            notify_termination: Members are told of those who end.
+            optional: Continue without procs that fail after the answers are in, instead of giving the group up.
+            ft: Continue without members that fail or leave, in the group's own fences and its destruct.
+            notify_termination: Notify members of each that ends.
             timeout: Seconds for the answers; later ones count as failed. No limit by default.
             info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
 
@@ -526,7 +526,7 @@ class Invitations(Asks):
         """
         caller = self._session.proc
         if procs is None:
-            raise ValueError("there are no procs: name all who are invited")
+            raise ValueError("no procs are given: name the procs to invite")
         invited = proc_tuple(self._procs(procs))
         if all(proc == caller for proc in invited):
             raise ValueError("an invitation must name procs besides the caller, which is a member anyway")
@@ -557,11 +557,11 @@ class Invitations(Asks):
         return Group(self, self._port, name, None, timeout, results, op.directives)
 
     def invitations(self, auto: Callable[[Invitation], object] | None = None) -> InvitationStream:
-        """Return a stream of `Invitation` (`PMIX_GROUP_INVITED`), which includes those that came before.
+        """Return a stream of `Invitation` (`PMIX_GROUP_INVITED`), which includes earlier ones.
 
         Args:
-            auto: Called with each invitation: what is true accepts it at once, what is false declines it, None leaves
-                it to the reader. It runs as a handler does (see `on`); in an event loop it may be a coroutine function.
+            auto: Called with each invitation: True accepts it at once, False declines it, None leaves it to the
+                reader. It runs as a handler does (see `on`); in an event loop it may be a coroutine function.
                 The stream yields all but those declined, and their `accept` then waits for the group.
 
         Example:

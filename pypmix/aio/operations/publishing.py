@@ -170,8 +170,8 @@ class Publishing(Asks):
         """`PMIx_Unpublish`: take back what the caller has published.
 
         Args:
-            keys: The keys; all that the caller has published if none are named.
-            data_range: Only what was published to this range.
+            keys: The keys; by default all keys that the caller has published.
+            data_range: Only values that were published to this range.
             info: Further infos or a mapping.
 
         Raises:

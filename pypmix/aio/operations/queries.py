@@ -64,16 +64,16 @@ class Queries(Asks):
         refresh: bool = False,
         info: Infos = None,
     ) -> Any:
-        """`PMIx_Query_info`: what the server, or this process itself, knows under a key, or under several keys.
+        """`PMIx_Query_info`: return the value of a key, or of several keys, from the server or this process.
 
         Args:
-            key: What to ask, such as `attrs.QUERY_NAMESPACES`, `attrs.QUERY_PROC_TABLE` or `attrs.JOB_SIZE`; or a
-                collection of keys, which are asked with the same qualifiers.
+            key: A key such as `attrs.QUERY_NAMESPACES`, `attrs.QUERY_PROC_TABLE` or `attrs.JOB_SIZE`; or a collection
+                of keys, which are queried with the same qualifiers.
             default: Returned instead of raising `NotFound` or `NotSupported`, for a single key.
             nspace: The job that is asked about; the caller's own by default.
             proc: The proc that is asked about, or its rank in the caller's job.
             node: The node that is asked about.
-            refresh: Ask the server even for what this process knows (`PMIX_QUERY_REFRESH_CACHE`).
+            refresh: Ask the server even for values that this process knows (`PMIX_QUERY_REFRESH_CACHE`).
             info: Further qualifiers as infos or a mapping.
 
         Returns:

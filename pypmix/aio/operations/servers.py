@@ -150,7 +150,7 @@ class Servers(Asks):
         return list(await self._run(ToolGetServers()))
 
     async def disconnect_from_server(self, server: Proc) -> None:
-        """`PMIx_tool_disconnect`: leave a server; where it was the primary one, the tool has none afterwards.
+        """`PMIx_tool_disconnect`: leave a server; without its primary server the tool has none afterwards.
 
         Args:
             server: A server that the tool is connected to.

@@ -1,4 +1,4 @@
-"""Operations that go on while the caller does other things."""
+"""Operations in progress while the caller does other things."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Underway(Generic[R]):
     Args:
         port: The client's way to its session.
         op: The operation.
-        ended: Called when it has ended, with its error or None, where the engine completes operations.
+        ended: Called at its end, with its error or None, on the thread on which the engine completes operations.
 
     Attributes:
         over: Whether it has ended.

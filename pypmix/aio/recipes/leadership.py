@@ -46,7 +46,7 @@ class Leadership:
         return None if term is None or term.over() else term
 
     async def terms(self) -> AsyncIterator[Term]:
-        """Iterate over the terms, from the one that runs on; it ends when the group is gone, or the caller left it.
+        """Iterate over the terms, beginning with the present one, until the group is destructed or the caller leaves.
 
         Raises:
             PMIxError: The leader has failed and no member has claimed the lead (`EventCode.GROUP_LEADER_FAILED`).
@@ -74,7 +74,7 @@ class Leadership:
         watch = GroupWatch(name, follower.changed, follower.end, elects=True)
         self._ids.append(GroupUnwatch(await self._port.run(watch, GroupUnwatch)))
         try:
-            # What has changed since the watch began is told again, and changes nothing then.
+            # Changes since the watch began are reported again, and have no effect then.
             self._candidacy.begin(self._group.state())
             follower.begin(name)
             handler = RegisterEventHandler(follower.failed, (LEADER_FAILED,))

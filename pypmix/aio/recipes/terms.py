@@ -31,11 +31,11 @@ class Over:
         self._scopes: list[anyio.CancelScope] = []
 
     def __call__(self) -> bool:
-        """Tell whether the term has ended."""
+        """Return True if the term has ended."""
         return self._ended.is_set()
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the term has ended, or the time has run out; tell whether it has ended."""
+        """Wait until the term has ended; return False if it has not ended in time."""
         with anyio.move_on_after(limit(timeout)):
             await self._ended.wait()
         return self()
@@ -61,7 +61,7 @@ class Over:
 
 
 class TermScope:
-    """A block that is cancelled when the term ends; the program goes on behind it. `Term.scope` makes one."""
+    """A block that is cancelled when the term ends; the program continues after it. `Term.scope` makes one."""
 
     def __init__(self, over: Over) -> None:
         self._over = over
@@ -104,7 +104,7 @@ class Term(TermBase):
 
 
 class Follower:
-    """Tells a candidacy of what happens, as it happens.
+    """Reports the events of a group to a candidacy, in their order.
 
     Args:
         candidacy: The candidacy.
@@ -122,7 +122,7 @@ class Follower:
         """Do nothing: the engine calls in the loop's thread."""
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._candidacy.end(None)
 
     def failed(self, delivery: Delivery) -> None:
