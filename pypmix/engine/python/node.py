@@ -11,7 +11,7 @@ from collections import deque
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.times import CHARGED_SECONDS, TURN_SECONDS
-from pypmix.standard import statuses
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.logtext import Limit, printable
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
         def notify(self, notification: Notification) -> None:
             """Deliver an event to this server's clients in its range."""
 
-        def forget(self, condition: Callable[[Notification], bool]) -> None:
-            """Drop the kept events for which `condition` returns True."""
+        def forget(self, label: object, condition: Callable[[Notification], bool]) -> None:
+            """Drop the kept events of a code or a group (`label_of_group`) for which `condition` returns True."""
 
     class ModexPort(Protocol):
         """Committed values, as collectives see them."""
@@ -544,6 +544,11 @@ class Topic:
     def pending(self) -> list[Pending]:
         """Return the pending operations of this topic."""
         return []
+
+
+def label_of_group(group: str) -> object:
+    """Return the label by which the kept events about a group of this name are found."""
+    return keys.GROUP_ID, group
 
 
 def fields_of(peer: Peer, command: int, payload: bytes) -> dict[str, Any]:

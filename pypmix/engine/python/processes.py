@@ -84,6 +84,7 @@ class Process:
     """
 
     __slots__ = (
+        "_arranged",
         "_objects",
         "committed",
         "data",
@@ -120,6 +121,8 @@ class Process:
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int, int], bytes] = {}
+        self._arranged: tuple[list[Name], dict[Name, int], int] = [], {}, 0
+        """See `_arrange`; the last is what `written` was then."""
 
     def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
         """Return whether a reader of this scope may see a value of the key, and whether any value of it exists."""
@@ -168,17 +171,32 @@ class Process:
 
     def near(self, key: str) -> list[Name]:
         """Return a key and the names of the values committed next to it, at most `SMALL` bytes on each side."""
-        names = list(self.data)
-        place = names.index(key)
+        order, places = self._arrange()
+        data = self.data
+        place = places[key]
         found: list[Name] = [key]
-        for side in names[place + 1 : place + 1 + _NEAR], names[max(0, place - _NEAR) : place][::-1]:
-            left = SMALL
-            for name in side:
-                left -= len(self.data[name][1])
-                if left < 0:
+        for side in range(place + 1, len(order)), range(place - 1, -1, -1):
+            left, most = SMALL, len(found) + _NEAR
+            for index in side:
+                name = order[index]
+                if places[name] != index or name not in data:
+                    continue
+                left -= len(data[name][1])
+                if left < 0 or len(found) == most:
                     break
                 found.append(name)
         return found
+
+    def _arrange(self) -> tuple[list[Name], dict[Name, int]]:
+        """Return the names of the values in the order of the commits, among earlier places of some, and the places."""
+        order, places, mark = self._arranged
+        if len(order) > 2 * len(self.data) + _NEAR:
+            order, places, mark = [], {}, 0
+        for name in reversed(self.since(mark)):
+            places[name] = len(order)
+            order.append(name)
+        self._arranged = order, places, self.written
+        return order, places
 
     def size_of(self, names: Iterable[Name]) -> int:
         """Return how many bytes some of the committed values have."""
@@ -298,8 +316,9 @@ class Process:
 
     def discard(self, name: Name) -> None:
         """Forget a committed value."""
-        if self.data.pop(name, None) is not None:
-            self.size = _size(self.data)
+        stored = self.data.pop(name, None)
+        if stored is not None:
+            self.size -= len(stored[1])
         self._objects.clear()
 
     def shared(self) -> list[Stored]:
@@ -319,6 +338,7 @@ class Process:
         self.written += sum([old.get(name) != stored for name, stored in data.items()])
         self.stamp = stamp
         self.data = data
+        self._arranged = [], {}, 0
         # Data that was too much to be sent with a collective is missing here: readers ask for it when they need it.
         self.committed = bool(data)
         self.size = _size(data)

@@ -160,6 +160,7 @@ class Store:
     __slots__ = (
         "_addresses",
         "_caches",
+        "_memberships",
         "_nspaces",
         "aliases",
         "connections",
@@ -173,7 +174,9 @@ class Store:
     def __init__(self) -> None:
         self._nspaces: dict[str, Namespace] = {}
         self.groups: dict[str, tuple[Proc, ...]] = {}
-        """The members of groups, by group rank; a group's name stands for an nspace."""
+        """The members of groups, by group rank; a group's name stands for an nspace. `put_group` adds to it."""
+        self._memberships: dict[Proc, list[str]] | None = None
+        """At least the keys of each proc's groups; None since a group was added and until the next search."""
         self.aliases: dict[str, str] = {}
         """The nspaces of this server's own jobs by their names in other clusters."""
         self.connections: dict[str, Connection] = {}
@@ -292,10 +295,36 @@ class Store:
         """Return a free key for a further group of a name."""
         if name not in self.groups:
             return name
-        number = next(number for number in range(1, len(self.groups) + 2) if f"{name}\0{number}" not in self.groups)
-        key = f"{name}\0{number}"
-        self.namesakes.setdefault(name, []).append(key)
+        namesakes = self.namesakes.setdefault(name, [])
+        # Among so many numbers one is free, and nearly always the first.
+        first = len(namesakes) + 1
+        keys = (f"{name}\0{number}" for number in range(first, first + len(namesakes) + 1))
+        key = next(key for key in keys if key not in self.groups)
+        namesakes.append(key)
         return key
+
+    def put_group(self, key: str, members: tuple[Proc, ...]) -> None:
+        """Add a group, or change its members."""
+        before = self.groups.get(key)
+        if before is None:
+            self._memberships = None
+        elif self._memberships is not None:
+            for proc in set(members).difference(before):
+                self._memberships.setdefault(proc, []).append(key)
+        self.groups[key] = members
+
+    def keys_with(self, proc: Proc) -> list[str]:
+        """Return the keys of the groups and connections that a proc is in.
+
+        A search of all groups for each proc that ends would grow with their product.
+        """
+        if self._memberships is None:
+            self._memberships = {}
+            for key, members in self.groups.items():
+                for member in members:
+                    self._memberships.setdefault(member, []).append(key)
+        groups = self.groups
+        return [key for key in self._memberships.get(proc, ()) if proc in groups.get(key, ())]
 
     def forget_group(self, key: str) -> None:
         """Remove a group."""
@@ -326,7 +355,7 @@ class Store:
 
     def groups_of(self, proc: Proc) -> list[str]:
         """Return the groups that a proc is in."""
-        return [key.partition("\0")[0] for key, members in self.proper_groups() if proc in members]
+        return [key.partition("\0")[0] for key in self.keys_with(proc) if key not in self.connections]
 
     def proper_groups(self) -> Iterable[tuple[str, tuple[Proc, ...]]]:
         """Return the groups with their members, without connections."""

@@ -295,11 +295,11 @@ class Connecting(Topic):
         title = _title(membership)
 
         def is_obsolete(event: Notification) -> bool:
-            requested = self._membership_in(event) if event.code == statuses.CONNECT_REQUESTED else None
+            requested = self._membership_in(event)
             return requested is not None and _title(requested) == title
 
         if self._requested.pop(title, self) is None:
-            self.server.events.forget(is_obsolete)
+            self.server.events.forget(statuses.CONNECT_REQUESTED, is_obsolete)
         return self._notified_elsewhere.pop(title, self) is None
 
     def _membership_in(self, event: Notification) -> Membership[Process, Call] | None:

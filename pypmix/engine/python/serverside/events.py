@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from operator import attrgetter
 
 from pypmix.engine.common import ignore
-from pypmix.engine.python.node import Topic, fields_of, made, refuse, status_of
+from pypmix.engine.python.node import Topic, fields_of, label_of_group, made, refuse, status_of
 from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
@@ -81,6 +81,8 @@ class _Event:
         for_own_clients: Whether it is for clients that run pypmix alone.
         nspace: The only nspace that it is for; None if it is for others, too.
         targets: The only procs that it is for; None if it names none.
+        labels: What kept events are found by: its code, its group (`label_of_group`), and the names of its sender's
+            nspace and of the only one that it is for.
     """
 
     __slots__ = (
@@ -88,6 +90,7 @@ class _Event:
         "_packed",
         "_wholes",
         "for_own_clients",
+        "labels",
         "nondefault",
         "notification",
         "nspace",
@@ -110,7 +113,19 @@ class _Event:
         self._wholes = [target for target in self.targets or () if target[1] == RANK_WILDCARD]
         self.nspace = notification.source[0] if notification.range == RANGE_NAMESPACE else None
         self._packed: dict[tuple[int, int], bytes] = {}
+        self.labels = self._labels()
         self.size = len(self.packed(1, rule_for(NEWEST)))
+
+    def _labels(self) -> frozenset[object]:
+        labels: set[object] = {self.notification.code, self.nspace}
+        for info in self.notification.infos:
+            if info.key == keys.GROUP_ID and isinstance(info.value.data, str):
+                labels.add(label_of_group(info.value.data))
+        if self.sender is not None:
+            labels.add(self.sender.namespace.name)
+        if self.targets:
+            labels.add(self.targets[0][0])
+        return frozenset(labels - {None})
 
     def concerns(self, proc: Proc) -> bool:
         """Return True if a proc is in the event's range."""
@@ -157,38 +172,52 @@ class _Kept:
     """
 
     def __init__(self) -> None:
-        self._ends: deque[_Event] = deque()
-        self._rest: deque[_Event] = deque()
+        self._ends: OrderedDict[int, _Event] = OrderedDict()
+        self._rest: OrderedDict[int, _Event] = OrderedDict()
+        self._by_label: dict[object, dict[int, _Event]] = {}
         self._bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._ends or self._rest)
 
     def __iter__(self) -> Iterator[_Event]:
-        return iter(sorted([*self._ends, *self._rest], key=_NUMBER))
+        return iter(sorted([*self._ends.values(), *self._rest.values()], key=_NUMBER))
+
+    def labelled(self, *labels: object) -> list[_Event]:
+        """Return the events that have one of these labels, oldest first; see `_Event.labels`."""
+        found: dict[int, _Event] = {}
+        for label in labels:
+            found.update(self._by_label.get(label, {}))
+        return [found[number] for number in sorted(found)]
 
     def add(self, event: _Event, most: int) -> None:
         """Keep an event, and drop the oldest events beyond the bounds of number and of size (`most` bytes)."""
         ends = event.sender is None and event.notification.code in ENDS
-        (self._ends if ends else self._rest).append(event)
+        (self._ends if ends else self._rest)[event.number] = event
+        for label in event.labels:
+            self._by_label.setdefault(label, {})[event.number] = event
         self._bytes += event.size
         while len(self._rest) > MAX_EVENTS or (self._rest and self._bytes > most):
-            self._bytes -= self._rest.popleft().size
+            self.drop(next(iter(self._rest.values())))
         while len(self._ends) > MAX_ENDS or self._bytes > most:
-            self._bytes -= self._ends.popleft().size
+            self.drop(next(iter(self._ends.values())))
 
     def expire(self, oldest: float) -> None:
         """Keep none that was raised before a time."""
         for events in (self._ends, self._rest):
-            while events and events[0].time < oldest:
-                self._bytes -= events.popleft().size
+            while events and (first := next(iter(events.values()))).time < oldest:
+                self.drop(first)
 
-    def drop(self, condition: Callable[[_Event], bool]) -> None:
-        """Keep some no longer."""
-        self._ends, self._rest = (
-            deque([event for event in events if not condition(event)]) for events in (self._ends, self._rest)
-        )
-        self._bytes = sum([event.size for event in self])
+    def drop(self, event: _Event) -> None:
+        """Keep an event no longer."""
+        for events in (self._ends, self._rest):
+            events.pop(event.number, None)
+        for label in event.labels:
+            labelled = self._by_label[label]
+            del labelled[event.number]
+            if not labelled:
+                del self._by_label[label]
+        self._bytes -= event.size
 
 
 class _Registration:
@@ -326,7 +355,7 @@ class Events(Topic):
         every = DEFAULT in new
         # The last event of any code that the proc has got; the newest, if it has another registration for all codes.
         delivered_all = self._number if DEFAULT in others else delivered.get(DEFAULT, 0)
-        for event in self.recent:
+        for event in self.recent if every else self.recent.labelled(*new):
             code = event.notification.code
             if code not in new and (event.nondefault or not every):
                 continue
@@ -489,10 +518,11 @@ class Events(Topic):
             return notification
         return notification if infos is notification.infos else notification.replace(infos=infos)
 
-    def forget(self, condition: Callable[[Notification], bool]) -> None:
-        """Drop the kept events for which `condition` returns True."""
-        if self.recent:
-            self.recent.drop(lambda event: condition(event.notification))
+    def forget(self, label: object, condition: Callable[[Notification], bool]) -> None:
+        """Drop the kept events of a code or a group (`label_of_group`) for which `condition` returns True."""
+        for event in self.recent.labelled(label):
+            if condition(event.notification):
+                self.recent.drop(event)
 
     def _raise(self, notification: Notification, sender: Peer | None) -> None:
         try:
@@ -536,9 +566,10 @@ class Events(Topic):
         """See `Topic.deregistered`."""
         for process in namespace.processes.values():
             self._facts -= len(self._delivered.pop(process, ()))
-        self.recent.drop(lambda event: event.only_for(namespace.name))
-        for event in self.recent:
-            if event.sender is not None and event.sender.namespace is namespace:
+        for event in self.recent.labelled(namespace.name):
+            if event.only_for(namespace.name):
+                self.recent.drop(event)
+            elif event.sender is not None and event.sender.namespace is namespace:
                 # An event that is kept must not keep its sender's job, with all committed data of its procs.
                 event.sender = None
 

@@ -320,7 +320,7 @@ class Forming(Topic):
         group.formed = outcome.members
         if outcome.context_id is not None:
             for each, items in outcome.shared.items():
-                self._keep(each, items, outcome.context_id, group)
+                self._keep(each, items, outcome.context_id, key)
         if agreed:
             self.reply(callers, outcome, outcome.members)
         self.records.remove_ended(outcome.members)
@@ -362,7 +362,7 @@ class Forming(Topic):
         spaces = [space for name in names if (space := self.server.store.get(name)) is not None]
         return tuple([space.pack(peer.buffer_type, peer.release, peer.rule).reply for space in spaces])
 
-    def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, group: Group) -> None:
+    def _keep(self, member: Proc, items: tuple[Info, ...], context_id: int, key: str) -> None:
         """Keep the group info of a member for gets that are qualified by the context id."""
         process = self.server.store.find(member)
         if process is None or not items:
@@ -372,8 +372,8 @@ class Forming(Topic):
         for item in items:
             pair = DataArray(codes.INFO, (item, qualifier))
             packer.pack_raw(encode_kval(PLAIN, keys.QUALIFIED_VALUE, Value(codes.DATA_ARRAY, pair)))
-        committed, before = process.committed, set(process.data)
+        committed, before = process.committed, process.written
         process.commit([(SCOPE_GLOBAL, packer.bytes())], PLAIN, NEWEST)
-        group.kept += [(process, key) for key in process.data if key not in before]
+        self.records.keep(key, process, process.since(before))
         # The member's commits follow later, and must not count as received.
         process.committed = committed

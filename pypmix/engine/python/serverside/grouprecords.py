@@ -7,6 +7,7 @@ from collections import deque
 from pypmix.engine.collective.rules import CONSTRUCT, ft_directives
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import ADDED, GONE, PLACE, SAYS, flag, found, left_in, listed, number, proc, procs, text
+from pypmix.engine.python.node import label_of_group
 from pypmix.engine.python.serverdata import Group
 from pypmix.standard import keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent
@@ -67,6 +68,8 @@ class Records:
         self._is_made = is_made
         self._made_with = made_with
         self._groups: dict[str, Group] = {}
+        self._concerned: dict[str, set[str]] = {}
+        """The groups that may have kept values or lost members of an nspace, by its name."""
         self._invitations: dict[str, _Invitation] = {}
         self._kept: deque[tuple[Process, Name]] = deque()
         self._early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
@@ -90,8 +93,19 @@ class Records:
 
     def form(self, name: str, members: tuple[Proc, ...], group: Group) -> None:
         """Record a group that has been formed."""
-        self._server.store.groups[name] = group.formed = members
+        group.formed = members
+        self._server.store.put_group(name, members)
         self._groups[name] = group
+        for nspace in _nspaces_of(group):
+            self._note(name, nspace)
+
+    def keep(self, name: str, process: Process, names: Iterable[Name]) -> None:
+        """Keep values of a proc until a group's end."""
+        self.get(name).kept += [(process, each) for each in names]
+        self._note(name, process.namespace.name)
+
+    def _note(self, name: str, nspace: str) -> None:
+        self._concerned.setdefault(nspace, set()).add(name)
 
     def dissolve(self, name: str) -> None:
         """Remove a group that no longer exists."""
@@ -100,11 +114,14 @@ class Records:
         self._server.collectives.forget_group(name)
         id = name.partition("\0")[0]
         if not self._server.store.keys_of(id):
-            self._server.events.forget(
-                lambda event: found(event.infos, keys.GROUP_ID, str) == id and event.code != statuses.GROUP_INVITED
-            )
+            self._server.events.forget(label_of_group(id), lambda event: event.code != statuses.GROUP_INVITED)
         if group is None:
             return
+        for nspace in _nspaces_of(group):
+            names = self._concerned.get(nspace, set())
+            names.discard(name)
+            if not names:
+                self._concerned.pop(nspace, None)
         self._kept += group.kept
         while len(self._kept) > MAX_KEPT:
             process, key = self._kept.popleft()
@@ -128,11 +145,11 @@ class Records:
         """Remove a proc of this server that has ended from all groups, and report it to the other servers."""
         home = process.proc
         elsewhere: dict[Proc, None] = {}
-        for name, members in list(self._server.store.groups.items()):
-            if home in members:
-                rest = tuple([member for member in members if member != home])
-                elsewhere.update(dict.fromkeys([member for member in rest if not self._server.store.here(member)]))
-                self._lose(name, home)
+        store = self._server.store
+        for name in store.keys_with(home):
+            rest = [member for member in store.groups[name] if member != home]
+            elsewhere.update(dict.fromkeys([member for member in rest if not store.here(member)]))
+            self._lose(name, home)
         for name, invitation in list(self._invitations.items()):
             if home in invitation.procs and not any(map(self._lives, invitation.procs)):
                 del self._invitations[name]
@@ -155,6 +172,7 @@ class Records:
         """Remove a member that has ended without leaving."""
         group = self.get(name)
         group.lost[gone] = True
+        self._note(name, gone.nspace)
         rest = tuple([member for member in self._server.store.groups[name] if member != gone])
         # Collectives in progress are ended elsewhere, when the process is lost.
         self._change(name, rest)
@@ -188,7 +206,7 @@ class Records:
         if not any(map(self._lives, members)):
             self.dissolve(name)
             return
-        self._server.store.groups[name] = members
+        self._server.store.put_group(name, members)
 
     def review(self, name: str) -> None:
         """Forget a group that no longer has a member of this server."""
@@ -213,9 +231,11 @@ class Records:
     def deregistered(self, namespace: Namespace) -> None:
         """Forget the kept values of the procs of an nspace that was deregistered."""
         self._kept = deque([entry for entry in self._kept if entry[0].namespace is not namespace])
-        for group in self._groups.values():
-            group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
-            group.lost = {lost: missed for lost, missed in group.lost.items() if lost.nspace != namespace.name}
+        for name in self._concerned.pop(namespace.name, ()):
+            group = self._groups.get(name)
+            if group is not None:
+                group.kept = [entry for entry in group.kept if entry[0].namespace is not namespace]
+                group.lost = {lost: missed for lost, missed in group.lost.items() if lost.nspace != namespace.name}
 
     # Events
 
@@ -244,8 +264,9 @@ class Records:
         # Only servers report this; a process does not report the end of another one.
         if self._server.store.get(event.source.nspace) is None and gone is not None:
             group = found(event.infos, keys.GROUP_ID, str)
-            for name in self._server.store.keys_of(group) if group else list(self._server.store.groups):
-                if gone in self._server.store.groups.get(name, ()) and not self._server.store.here(gone):
+            store = self._server.store
+            for name in store.keys_of(group) if group else store.keys_with(gone):
+                if gone in store.groups.get(name, ()) and not store.here(gone):
                     self._lose(name, gone)
             if group:
                 return True
@@ -322,10 +343,8 @@ class Records:
             del self._invitations[name]
             # Handlers that are registered later must not get an invitation that has ended.
             self._server.events.forget(
-                lambda kept: (
-                    (kept.code, kept.source, found(kept.infos, keys.GROUP_ID, str))
-                    == (statuses.GROUP_INVITED, event.source, name)
-                )
+                label_of_group(name),
+                lambda kept: (kept.code, kept.source) == (statuses.GROUP_INVITED, event.source),
             )
 
     def _left(self, name: str, event: Notification) -> None:
@@ -404,3 +423,8 @@ class Records:
             self._is_early(name, event)
         elif leader in self._server.store.groups[key]:
             self.get(key).leader = leader
+
+
+def _nspaces_of(group: Group) -> set[str]:
+    """Return the names of the nspaces of the kept values and the lost members of a group."""
+    return {process.namespace.name for process, _ in group.kept} | {lost.nspace for lost in group.lost}
