@@ -454,7 +454,7 @@ def test_what_crosses_does_not_wait_for_who_has_finalized(world):
 def test_a_step_that_the_table_does_not_have_is_an_error_that_says_which(world):
     world.tracker.join(asking(world, 0), world.members[0], "a")
     (collective,) = world.asked
-    with pytest.raises(IllegalStep, match="CollectiveState: .* cannot happen in the state 'asks the host'"):
+    with pytest.raises(IllegalStep, match="CollectiveState: .* cannot happen in the state 'with the host'"):
         collective.step(CollectiveState.ALL_JOINED)
     assert collective.state == CollectiveState.FORWARDED
 

@@ -84,26 +84,26 @@ T = TypeVar("T")
 class CollectiveState(Machine):
     """The states of a collective operation at a server with participants."""
 
-    GATHERING = START = "callers come"
-    QUEUED = "waits for the one before"
-    READY = "all have come"
-    REACTING = "hears its callers"
-    ADDING = "waits for those it adds"
-    FORWARDED = "asks the host"
-    CLOSING = "has the host end it"
+    GATHERING = START = "gathering callers"
+    QUEUED = "queued behind another"
+    READY = "all have called"
+    REACTING = "callers react"
+    ADDING = "waiting for added procs"
+    FORWARDED = "with the host"
+    CLOSING = "host told to end it"
     DECIDED = "the host has decided"
-    DONE = "over"
+    DONE = "done"
 
-    ALL_JOINED = "all have come who may"
-    ALL_JOINED_QUEUED = "all have come, and one of the same procs is before it"
-    PREDECESSOR_DONE = "the one before is over"
-    PARTICIPANT_FAILED = "somebody fails, and callers react to that"
-    ALL_REACTED = "all of these have reacted"
-    ADDED_MISSING = "some whom it adds have not come"
-    ADDED_CHANGED = "one of these comes, or somebody ends"
-    SUBMITTED = "what the callers say together is given to the host"
+    ALL_JOINED = "all expected participants have called"
+    ALL_JOINED_QUEUED = "all have called, and an earlier operation of the same procs is in progress"
+    PREDECESSOR_DONE = "the earlier operation is done"
+    PARTICIPANT_FAILED = "a participant fails, and callers react to that"
+    ALL_REACTED = "all callers that were asked have reacted"
+    ADDED_MISSING = "an added proc has not called"
+    ADDED_CHANGED = "an added proc calls, or a participant ends"
+    SUBMITTED = "the combined contributions are passed to the host"
     DECISION_RECEIVED = "the host answers"
-    NEXT_ROUND = "some have ended on other servers, which callers do not know"
+    NEXT_ROUND = "participants on other servers have ended, which the callers do not know"
     GIVEN_UP = "its time runs out, and it is optional; or a participant aborts it"
     ENDED = "it succeeds or fails, its time runs out, or no caller is left"
 
@@ -127,7 +127,7 @@ class CollectiveState(Machine):
         Row(ADDING, ADDED_CHANGED, READY),
         Row(ADDING, ENDED, DONE, "the callers"),
         Row(FORWARDED, DECISION_RECEIVED, DECIDED),
-        Row(FORWARDED, GIVEN_UP, CLOSING, "the host; `GROUP_CONSTRUCT_ABORT` to the procs, if somebody aborts it"),
+        Row(FORWARDED, GIVEN_UP, CLOSING, "the host; `GROUP_CONSTRUCT_ABORT` to the procs, if a participant aborts it"),
         Row(FORWARDED, ENDED, DONE, "the callers"),
         Row(CLOSING, DECISION_RECEIVED, DECIDED),
         Row(CLOSING, GIVEN_UP, CLOSING, "the host; `GROUP_CONSTRUCT_ABORT` to the procs"),

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 class Life(Machine):
     """A collective operation at the server that coordinates it."""
 
-    GATHERS = START = "contributions come"
-    CLOSES = "latecomers have a moment"
-    CLOSED = "waits no more"
-    FORWARDED = "is where offers meet"
-    EXPIRES = "ends on servers that lack callers"
-    ENDED = "over"
+    GATHERS = START = "gathering contributions"
+    CLOSES = "waiting a moment for late ones"
+    CLOSED = "closed"
+    FORWARDED = "with the server of offers"
+    EXPIRES = "ending on servers without all callers"
+    ENDED = "done"
 
-    CLOSE = "the time of a caller is over, or that moment, and those who have come are the group"
-    AGAIN = "some are lost, as not all know"
-    FORWARD = "all have come, and add procs of servers that are not known"
-    EXPIRE = "the time of a caller is over, and other servers may have callers"
-    END = "it is decided, fails, or has no contribution any more"
+    CLOSE = "a caller's time has run out, or the moment has passed, and the group is made of the procs that called"
+    AGAIN = "participants are lost, which not all servers know"
+    FORWARD = "all have contributed, and add procs of unknown servers"
+    EXPIRE = "a caller's time has run out, and other servers may have callers"
+    END = "it is decided, fails, or has lost all contributions"
 
     ROWS = (
         Row(GATHERS, CLOSE, CLOSES),
