@@ -53,7 +53,7 @@ def was_broken(op: Op[Any]) -> bool:
 def _group(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, GroupUpcall)
-    given = {info[0] for info in op.directives} if op.operation == GROUP_CONSTRUCT else ()
+    given = {info[0] for info in op.directives} if op.directives and op.operation == GROUP_CONSTRUCT else ()
     if GROUP_GUEST in given:
         # All possible guests are clients of this server, which admits them itself.
         raise NotSupported("a host of one node has no guests from other nodes", operation=op.name)

@@ -67,8 +67,10 @@ class Membership:
     def members(self) -> tuple[Proc, ...]:
         """The members by group rank."""
         if self._cached is None:
-            later = sorted((admission.place, proc) for proc, admission in self.admitted.items())
-            self._cached = (*self._founders, *[proc for _, proc in later])
+            self._cached = tuple(self._founders)
+            if self.admitted:
+                later = sorted((admission.place, proc) for proc, admission in self.admitted.items())
+                self._cached = (*self._cached, *[proc for _, proc in later])
         return self._cached
 
     def life(self, proc: Proc) -> int:

@@ -107,6 +107,8 @@ class Group:
         self.watches: dict[int, GroupWatch] = {}
         self.past: deque[GroupChange] = deque(maxlen=MAX_PAST)
         """Its last changes, for watches that begin later."""
+        self._state: GroupState | None = None
+        """The state when it was last asked for."""
 
     def step(self, what: str) -> None:
         """Take a step of its state machine."""
@@ -115,9 +117,17 @@ class Group:
     @property
     def state(self) -> GroupState:
         """The group as it is now."""
-        infos = (*self.infos, *[info for said in self.said.values() for info in said])
-        members = self.membership.members
-        return GroupState(self.name, members, self.context_id, self.leader, self.epoch, self.term, infos)
+        last, members, leader = self._state, self.membership.members, self.leader
+        if (
+            last is None
+            or last.members is not members
+            or last.leader != leader
+            or (last.epoch, last.term) != (self.epoch, self.term)
+        ):
+            infos = (*self.infos, *[info for said in self.said.values() for info in said]) if self.said else self.infos
+            last = GroupState(self.name, members, self.context_id, leader, self.epoch, self.term, infos)
+            self._state = last
+        return last
 
 
 class _Expected:
@@ -686,8 +696,9 @@ class Standing:
         elections = self._agent.made("election")
         if elections is not None:
             elections.forget(group.name)
-        self._change(group, kind, (self._me,) if leaves else ())
-        self._end_watches(group, None)
+        if group.watches or self._observers:
+            self._change(group, kind, (self._me,) if leaves else ())
+            self._end_watches(group, None)
 
     def _end_watches(self, group: Group, error: BaseException | None) -> None:
         for id, watch in group.watches.items():

@@ -109,11 +109,12 @@ class Records:
 
     def dissolve(self, name: str) -> None:
         """Remove a group that no longer exists."""
-        self._server.store.forget_group(name)
+        store = self._server.store
+        store.forget_group(name)
         group = self._groups.pop(name, None)
         self._server.collectives.forget_group(name)
         id = name.partition("\0")[0]
-        if not self._server.store.keys_of(id):
+        if id not in store.groups and id not in store.namesakes:
             self._server.events.forget(label_of_group(id), lambda event: event.code != statuses.GROUP_INVITED)
         if group is None:
             return

@@ -245,7 +245,8 @@ class Groups(Constructing):
 
     def _missed(self, destruct: NodeCollective) -> list[Proc]:
         """Return the members that had ended before a destruct began."""
-        return [member for member, missed in self.records.get(destruct.membership.group).lost.items() if missed]
+        lost = self.records.get(destruct.membership.group).lost
+        return [member for member, missed in lost.items() if missed] if lost else []
 
     def _complete_destruct(self, destruct: NodeCollective, status: int) -> None:
         """Answer the callers; the group no longer exists, unless the destruct has failed."""
