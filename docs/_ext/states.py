@@ -45,7 +45,9 @@ TABLE = re.compile(r"(<!-- states: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def table(machine: type[states.Machine]) -> str:
     """Return a machine as a table of Markdown."""
-    rows = [TITLES, ("---",) * len(TITLES), *[(row.state, row.what, row.next, row.said) for row in machine.ROWS]]
+    states = list(dict.fromkeys(row.state for row in machine.ROWS))
+    by_state = sorted(machine.ROWS, key=lambda row: states.index(row.state))
+    rows = [TITLES, ("---",) * len(TITLES), *[(row.state, row.what, row.next, row.said) for row in by_state]]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 

@@ -6,6 +6,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import ClassVar
 
 
@@ -23,6 +24,11 @@ class Row(Record):
     what: str
     next: str
     said: str = ""
+
+
+def rows_of(states: Iterable[str], what: str, next: str = "", said: str = "") -> tuple[Row, ...]:
+    """Return the transitions by one event from several states; without `next`, the states stay as they are."""
+    return tuple([Row(state, what, next or state, said) for state in states])
 
 
 class IllegalStep(RuntimeError):

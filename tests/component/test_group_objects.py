@@ -28,7 +28,7 @@ from pypmix import (
 )
 from pypmix import clientbase as client_module
 from pypmix.engine.groups import talk
-from pypmix.engine.groups.foreign.features import works
+from pypmix.engine.groups.foreign.rules import works
 from pypmix.groups import (
     Accepted,
     Declined,

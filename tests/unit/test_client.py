@@ -26,7 +26,7 @@ from pypmix import (
 )
 from pypmix import clientbase as client_module
 from pypmix.engine import slurm
-from pypmix.engine.groups.foreign import features as groups
+from pypmix.engine.groups.foreign import rules as groups
 from pypmix.engine.native import quirks
 from pypmix.engine.python import session as python
 from pypmix.engine.python.session import OURS

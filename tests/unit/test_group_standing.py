@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lib.group_world import NSPACE, SERVER, Ticket, World
 from pypmix.engine.groups import standing, talk
-from pypmix.engine.groups.membership import MAX_DEPARTED, Admission, Membership
+from pypmix.engine.groups.standing import MAX_DEPARTED, Admission, Membership
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.ops import GroupChange, GroupLeave, GroupUnwatch, GroupWatch, Notification, NotifyEvent

@@ -9,8 +9,8 @@ import pytest
 from lib.client_wire import ALL, ME, PEER, Wire
 from lib.fake_server import NSPACE
 from pypmix.engine.groups.addresses import Addresses, check_fence
+from pypmix.engine.groups.constructing import results_of, wants_context_id
 from pypmix.engine.groups.foreign.rules import answer_form, directives_for, signed
-from pypmix.engine.groups.rules import results_of, wants_context_id
 from pypmix.engine.queryanswers import OPEN, completed
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, ResourceBusy, Unreachable

@@ -16,8 +16,7 @@ from __future__ import annotations
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.entering import COMES, OFFER
 from pypmix.engine.groups.inviting import timeout_in
-from pypmix.engine.groups.membership import Admission
-from pypmix.engine.groups.standing import not_in, said_in
+from pypmix.engine.groups.standing import Admission, not_in, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     DEPARTED,
@@ -57,8 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.engine.groups.standing import Group
     from pypmix.standard.ops import GroupAdmit, GroupChange
     from pypmix.standard.types import Proc

@@ -10,7 +10,6 @@ A session may send the request itself, between `begin` and `form`, or `drop` if 
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.rules import busy, failure_of, is_gathered, ranks_of, timed_out, wants_context_id
 from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import (
     CLAIM,
@@ -29,15 +28,19 @@ from pypmix.engine.groups.talk import (
     verdict_of,
 )
 from pypmix.standard import keys
-from pypmix.standard.errors import SUCCESSES, NotFound, PMIxError
-from pypmix.standard.ops import GroupConstruct, NotifyEvent
+from pypmix.standard.errors import SUCCESSES, NotFound, OperationTimeout, PMIxError, ResourceBusy, error_for
+from pypmix.standard.ops import GroupConstruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.statuses import (
     ERR_BAD_PARAM,
     ERR_EXISTS,
+    ERR_LOST_CONNECTION,
+    ERR_NOT_A_MEMBER,
     ERR_NOT_FOUND,
+    ERR_NOT_SUPPORTED,
     ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT,
     ERROR,
     GROUP_CONSTRUCT_ABORT,
     GROUP_LEADER_FAILED,
@@ -46,15 +49,17 @@ from pypmix.standard.statuses import (
     SUCCESS,
     TALK,
 )
-from pypmix.standard.types import RANK_WILDCARD, Info, Proc
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.standard.ops import GroupDestruct, GroupResults, Notification
+    from pypmix.engine.groups.agent import Agent, Port
+    from pypmix.standard.ops import GroupDestruct, Notification
+    from pypmix.standard.types import Value
 
 GRACE = 5.0
 """Seconds beyond the caller's time limit after which a construct ends here if the server has not answered."""
@@ -67,6 +72,25 @@ REACTS_ALONE = (flag(REACTS),)
 
 _ENDED = frozenset((*SUCCESSES, ERR_PARTIAL_SUCCESS, ERR_NOT_FOUND))
 """The statuses of a destruct after which the group does not exist."""
+
+
+NO_CONTEXT_ID = 2**64 - 1
+"""The context id that means none, for releases that cannot leave it out."""
+
+UNOFFERED = "the server's host does not offer it"
+
+FAILURES = {
+    ERR_NOT_SUPPORTED: UNOFFERED,
+    ERR_TIMEOUT: "not all members of {} had come when the time ran out",
+    ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
+    ERR_LOST_CONNECTION: "a member of {} has lost its connection to its server",
+    ERR_EXISTS: "there is a group or an nspace {} already",
+    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
+    ERR_BAD_PARAM: "the server does not take these procs for {}",
+    ERR_NOT_A_MEMBER: "the caller is not a member of {}",
+    GROUP_CONSTRUCT_ABORT: ("the construct of {} was given up: a member ended without coming, or somebody aborted it"),
+}
+"""The texts for statuses of a construct or destruct; `{}` stands for the name in quotes."""
 
 
 class PendingCall:
@@ -179,9 +203,23 @@ class Constructing:
 
     def form(self, op: GroupConstruct, result: GroupResults) -> GroupResults:
         """Record the group that a construct has formed. Return the results for its caller."""
-        name, directives, members, infos = op.group, op.directives, result.members, result.infos
         call = self._take(op)
-        leader = None if call is None else call.leader
+        formed = self._record(op, result, result.members, None if call is None else call.leader)
+        is_partial = result.partial or self._is_incomplete(op.procs, result.members)
+        return formed.replace(partial=True) if is_partial else formed
+
+    def _record(
+        self, op: GroupConstruct, result: GroupResults, members: tuple[Proc, ...], leader: Proc | None
+    ) -> GroupResults:
+        """Record a group that was formed. Return the results for the caller.
+
+        Args:
+            op: The construct.
+            result: The answer of the server.
+            members: The members by group rank.
+            leader: The leader, if the server has announced it.
+        """
+        name, directives, infos = op.group, op.directives, result.infos
         if infos:
             leader = leader or found(infos, GROUP_LEADER_PROC, Proc)
             infos = tuple([info for info in infos if info.key != GROUP_LEADER_PROC])
@@ -201,7 +239,7 @@ class Constructing:
         )
         if leader == self._port.proc:
             self._agent.standing.tell_leader(name)
-        return formed.replace(partial=True) if result.partial or self._is_incomplete(op.procs, members) else formed
+        return formed
 
     def _is_incomplete(self, named: tuple[Proc, ...], members: tuple[Proc, ...]) -> bool:
         """Return True if named procs are missing from the members: not all libraries pass on the status of that."""
@@ -327,3 +365,78 @@ def reacting(op: GroupConstruct) -> tuple[Info, ...]:
         return REACTS_ALONE if op.procs else ()
     given = tuple([info for info in given if info.key != GROUP_LEADER_PROC])
     return given if is_gathered(op) else (*given, *REACTS_ALONE)
+
+
+def wants_context_id(op: GroupConstruct) -> bool:
+    """Return True if a construct asks for a context id."""
+    return any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
+
+
+def is_gathered(op: GroupConstruct) -> bool:
+    """Return True if a construct does not name all members: others call it as leaders, or are added."""
+    return not op.procs or any(info.key == keys.GROUP_BOOTSTRAP for info in op.directives)
+
+
+def results_of(
+    infos: Iterable[Info],
+    partial: bool = False,
+    members: tuple[Proc, ...] = (),
+    context_id: int | None = None,
+) -> GroupResults:
+    """Return the results of a construct from the answer of a server or a library.
+
+    Args:
+        infos: The infos of the answer.
+        partial: Whether the answer reports that the group is not complete.
+        members: The members, unless they are among the infos.
+        context_id: The context id, unless it is among the infos.
+    """
+    others = []
+    for info in infos:
+        key, data = info.key, info.value.data
+        if key == keys.GROUP_MEMBERSHIP and isinstance(data, DataArray):
+            members = data.items
+        elif key == keys.GROUP_CONTEXT_ID:
+            context_id = data
+        elif key != keys.GROUP_ID:
+            others.append(info)
+    return GroupResults(members, None if context_id == NO_CONTEXT_ID else context_id, tuple(others), partial)
+
+
+def ranks_of(port: Port, procs: Iterable[Proc], sizes: Mapping[Proc, Value] | None = None) -> tuple[Proc, ...]:
+    """Return procs, each once and by its rank where the size of its job is known.
+
+    Args:
+        port: The session.
+        procs: The procs.
+        sizes: The sizes of jobs that the session does not hold.
+    """
+    ranks: dict[Proc, None] = {}
+    for each in procs:
+        size = port.fetch(each, keys.JOB_SIZE) if each.rank == RANK_WILDCARD else None
+        if size is None and sizes is not None:
+            size = sizes.get(each)
+        some = [each] if size is None else [Proc(each.nspace, rank) for rank in range(int(size.data))]
+        ranks.update(dict.fromkeys(some))
+    return tuple(ranks)
+
+
+def failure_of(status: int, name: str, procs: tuple[Proc, ...]) -> PMIxError:
+    """Return the error of a construct or destruct that ends with a status."""
+    return error_for(status)(FAILURES[status].format(repr(name)), status=status, procs=procs)
+
+
+def timed_out(limit: int, procs: tuple[Proc, ...]) -> OperationTimeout:
+    """Return the error of an operation that the server has not answered in time."""
+    return OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=procs)
+
+
+def busy(name: str) -> ResourceBusy:
+    """Return the error for a second operation on a group whose first one the server has not answered.
+
+    Servers count callers, so a second call would count for a member that has not called.
+    """
+    return ResourceBusy(
+        f"the server still waits for the other members of {name!r}, on behalf of an earlier call",
+        hint="an operation that was given up goes on there; take another name",
+    )

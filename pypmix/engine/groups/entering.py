@@ -15,8 +15,7 @@ from itertools import count
 from pypmix.engine.collective.rules import CONSTRUCT, FT
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.inviting import timeout_in
-from pypmix.engine.groups.membership import Admission
-from pypmix.engine.groups.standing import said_in
+from pypmix.engine.groups.standing import Admission, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     EPOCH,
@@ -47,8 +46,7 @@ from pypmix.standard.types import DataArray, Info
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.standard.ops import GroupEnter
     from pypmix.standard.types import Proc
 

@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
 
 PENDING = Answer.PENDING
 

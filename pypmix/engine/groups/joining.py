@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
 
 HANDED_ON = (keys.GROUP_NOTIFY_TERMINATION, keys.GROUP_OPTIONAL, keys.GROUP_FT_COLLECTIVE, keys.GROUP_ASSIGN_CONTEXT_ID)
 """The directives of an invitation that hold for all of its members."""

@@ -5,7 +5,7 @@ The other modules keep these states, and take each next one from these tables. T
 
 from __future__ import annotations
 
-from pypmix.engine.states import Machine, Row
+from pypmix.engine.states import Machine, Row, rows_of
 from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
 
 
@@ -51,18 +51,12 @@ class Answer(Machine):
     ROWS = (
         Row(NOT_INVITED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(NOT_INVITED, WAS_INVITED, PENDING, "`GROUP_INVITED` to it, if it says nothing for some seconds"),
-        Row(PENDING, ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
-        Row(PENDING, DECLINES, DECLINED, "the leader's handlers and caller"),
-        Row(PENDING, FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
-        Row(PENDING, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
-        Row(ACCEPTED, DECLINES, DECLINED, "the leader's handlers and caller"),
-        Row(ACCEPTED, FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
-        Row(ACCEPTED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
-        Row(DECLINED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
+        *rows_of((PENDING, FAILED), ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
+        *rows_of((PENDING, ACCEPTED, FAILED), DECLINES, DECLINED, "the leader's handlers and caller"),
+        *rows_of((PENDING, ACCEPTED), FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),
+        *rows_of((PENDING, ACCEPTED), LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it"),
+        *rows_of((DECLINED, FAILED), IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(DECLINED, LEFT_OUT, NOT_INVITED),
-        Row(FAILED, ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
-        Row(FAILED, DECLINES, DECLINED, "the leader's handlers and caller"),
-        Row(FAILED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
         Row(FAILED, LEFT_OUT, NOT_INVITED, "`GROUP_CONSTRUCT_ABORT` to it, if it lives"),
     )
 
@@ -93,26 +87,19 @@ class Invitee(Machine):
         Row(INVITED, ACCEPTS, JOINS, "`GROUP_INVITE_ACCEPTED` to the leader"),
         Row(INVITED, DECLINES, DECLINED, "`GROUP_INVITE_DECLINED` to the leader"),
         Row(INVITED, LEADER_FAILS, LEADERLESS, "`GROUP_LEADER_FAILED` to the handlers"),
-        Row(INVITED, ENDS, OVER),
-        Row(JOINS, STANDS, MEMBER),
+        *rows_of((INVITED, JOINS, LEADS, LEADS_AND_JOINS), ENDS, OVER),
+        *rows_of((JOINS, WAITS, LEADS, LEADS_AND_JOINS), STANDS, MEMBER),
         Row(JOINS, TIME_OUT, DECLINED, "`GROUP_INVITE_DECLINED` to the leader"),
         Row(JOINS, LEADER_FAILS, WAITS, "`GROUP_LEADER_FAILED` to the handlers"),
-        Row(JOINS, ENDS, OVER),
         Row(LEADERLESS, ACCEPTS, WAITS),
         Row(LEADERLESS, DECLINES, DECLINED, "the other members that choose"),
         Row(LEADERLESS, IS_LED, INVITED, "the new leader: not answered yet"),
         Row(LEADERLESS, IS_CHOSEN, LEADS),
-        Row(LEADERLESS, ENDS, OVER, "the other members that choose"),
-        Row(WAITS, STANDS, MEMBER),
+        *rows_of((LEADERLESS, WAITS), ENDS, OVER, "the other members that choose"),
         Row(WAITS, TIME_OUT, DECLINED, "the other members that choose"),
         Row(WAITS, IS_LED, JOINS, "`GROUP_INVITE_ACCEPTED` to the new leader"),
         Row(WAITS, IS_CHOSEN, LEADS_AND_JOINS),
-        Row(WAITS, ENDS, OVER, "the other members that choose"),
         Row(LEADS, ACCEPTS, LEADS_AND_JOINS),
-        Row(LEADS, STANDS, MEMBER),
-        Row(LEADS, ENDS, OVER),
-        Row(LEADS_AND_JOINS, STANDS, MEMBER),
-        Row(LEADS_AND_JOINS, ENDS, OVER),
     )
 
 
@@ -135,25 +122,14 @@ class Election(Machine):
     LOST = "the session ends"
 
     ROWS = (
-        Row(BEGUN, FOLLOWS, REPORTS, "its vote to the coordinator"),
-        Row(BEGUN, COORDINATES, WAITS),
-        Row(BEGUN, HEARS, DECIDED),
-        Row(REPORTS, FOLLOWS, REPORTS, "its vote to the next coordinator"),
-        Row(REPORTS, COORDINATES, WAITS),
-        Row(REPORTS, HEARS, DECIDED),
-        Row(REPORTS, DROPS, OUT, "the other participants"),
-        Row(REPORTS, LOST, OUT),
-        Row(WAITS, FOLLOWS, REPORTS, "its vote to the coordinator"),
+        *rows_of((BEGUN, REPORTS, WAITS, ASKS), FOLLOWS, REPORTS, "its vote to the coordinator"),
+        *rows_of((BEGUN, REPORTS), COORDINATES, WAITS),
         Row(WAITS, MISSES, ASKS, "the members that have not reported"),
-        Row(WAITS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
-        Row(WAITS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
-        Row(WAITS, DROPS, OUT, "the other participants"),
-        Row(WAITS, LOST, OUT),
-        Row(ASKS, FOLLOWS, REPORTS, "its vote to the coordinator"),
-        Row(ASKS, CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
-        Row(ASKS, HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
-        Row(ASKS, DROPS, OUT, "the other participants"),
-        Row(ASKS, LOST, OUT),
+        *rows_of((WAITS, ASKS), CHOOSES, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        *rows_of((BEGUN, REPORTS), HEARS, DECIDED),
+        *rows_of((WAITS, ASKS), HEARS, DECIDED, "`GROUP_LEADER_SELECTED` to all participants"),
+        *rows_of((REPORTS, WAITS, ASKS), DROPS, OUT, "the other participants"),
+        *rows_of((REPORTS, WAITS, ASKS), LOST, OUT),
     )
 
 
@@ -186,35 +162,28 @@ class Standing(Machine):
         Row(UNDER_WAY, STANDS, LEADERLESS),
         Row(UNDER_WAY, STANDS_LED, LED, "that it leads, by the leader to the others, if it has declared itself"),
         Row(UNDER_WAY, NOTHING, OVER),
-        Row(LED, JOINS, LED, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
-        Row(LED, LEAVES, LED, "`GROUP_LEFT` to the handlers"),
-        Row(LED, FAILS, LED, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
+        *rows_of((LED, LEADERLESS, CHOOSES), JOINS, said="`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
+        *rows_of((LED, LEADERLESS, CHOOSES), LEAVES, said="`GROUP_LEFT` to the handlers"),
+        *rows_of(
+            (LED, LEADERLESS, CHOOSES), FAILS, said="`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"
+        ),
         Row(LED, LEADER_LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
-        Row(LED, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members that choose"),
-        Row(LED, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(LED, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
-        Row(LED, GOES, OVER, "`GROUP_LEFT` to the others"),
-        Row(LED, DESTRUCTED, OVER),
-        Row(LED, LOST, OVER),
+        *rows_of(
+            (LED, LEADERLESS),
+            NEEDS_LEADER,
+            CHOOSES,
+            "`GROUP_LEADER_FAILED` to the handlers; then the members that choose",
+        ),
         Row(LEADERLESS, DECLARES, LED),
-        Row(LEADERLESS, JOINS, LEADERLESS, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
-        Row(LEADERLESS, LEAVES, LEADERLESS, "`GROUP_LEFT` to the handlers"),
-        Row(LEADERLESS, FAILS, LEADERLESS, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
-        Row(LEADERLESS, NEEDS_LEADER, CHOOSES, "`GROUP_LEADER_FAILED` to the handlers; then the members that choose"),
         Row(LEADERLESS, IS_CALLED, CHOOSES, "the members that choose: no wish"),
-        Row(LEADERLESS, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(LEADERLESS, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
-        Row(LEADERLESS, GOES, OVER, "`GROUP_LEFT` to the others"),
-        Row(LEADERLESS, DESTRUCTED, OVER),
-        Row(LEADERLESS, LOST, OVER),
-        Row(CHOOSES, JOINS, CHOOSES, "`GROUP_MEMBERSHIP_UPDATE` to the handlers"),
-        Row(CHOOSES, LEAVES, CHOOSES, "`GROUP_LEFT` to the handlers"),
-        Row(CHOOSES, FAILS, CHOOSES, "`GROUP_MEMBER_FAILED` to the handlers, if the group wants it"),
-        Row(CHOOSES, IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
-        Row(CHOOSES, NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"),
+        *rows_of((LED, LEADERLESS, CHOOSES), IS_LED, LED, "`GROUP_LEADER_SELECTED` to the handlers"),
+        *rows_of(
+            (LED, LEADERLESS, CHOOSES), NOT_LED, LEADERLESS, "`GROUP_LEADER_SELECTED` to the handlers, with the error"
+        ),
+        *rows_of((LED, LEADERLESS), GOES, OVER, "`GROUP_LEFT` to the others"),
         Row(CHOOSES, GOES, OVER, "`GROUP_LEFT` to the others; the members that choose: withdrawn"),
-        Row(CHOOSES, DESTRUCTED, OVER),
-        Row(CHOOSES, LOST, OVER),
+        *rows_of((LED, LEADERLESS, CHOOSES), DESTRUCTED, OVER),
+        *rows_of((LED, LEADERLESS, CHOOSES), LOST, OVER),
     )
 
 

@@ -12,8 +12,8 @@ from functools import partial
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.addresses import check_fence
 from pypmix.engine.groups.agent import Agent
+from pypmix.engine.groups.constructing import ranks_of
 from pypmix.engine.groups.foreign import support_of
-from pypmix.engine.groups.rules import ranks_of
 from pypmix.engine.groups.talk import DESTRUCTS, keep, text
 from pypmix.standard import keys, ops
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
@@ -59,7 +59,7 @@ class Timer:
 
 
 class GroupPort:
-    """The groups of one session, and the session as they see it; see `pypmix.engine.groups.port.Port`.
+    """The groups of one session, and the session as they see it; see `pypmix.engine.groups.agent.Port`.
 
     Args:
         session: The session.

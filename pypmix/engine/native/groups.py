@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pypmix.engine.groups.foreign.collecting import collect, missing
-from pypmix.engine.groups.foreign.rules import GATHERING, TELLING, answer_form, kept
-from pypmix.engine.groups.rules import FAILURES, results_of
+from pypmix.engine.groups.constructing import FAILURES, results_of
+from pypmix.engine.groups.foreign.rules import GATHERING, TELLING, answer_form, collect, kept, missing
 from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
 from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, read_results

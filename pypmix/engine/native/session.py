@@ -294,7 +294,7 @@ class NativeSession(Connection):
         if feature == "get.refresh" and not self.singleton and self.server_release < (5, 0, 0):
             return False
         if feature.startswith("group.") or feature in OURS:
-            from pypmix.engine.groups.foreign.features import works
+            from pypmix.engine.groups.foreign.rules import works
             from pypmix.engine.native.groupport import has_own_server
 
             ours = has_own_server(self)

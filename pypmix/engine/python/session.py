@@ -139,7 +139,7 @@ class Session:
             if not possible(feature):
                 return False
         if feature.startswith("group.") or feature == "get.group_names":
-            from pypmix.engine.groups.foreign.features import works
+            from pypmix.engine.groups.foreign.rules import works
 
             server = self._machine.server
             return works(feature, self._machine.release, server is not None and server.adapts)

@@ -18,10 +18,26 @@ from functools import partial
 
 from pypmix.engine.collective.rules import DESTRUCT, is_ft
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.constructing import Constructing, PendingCall
-from pypmix.engine.groups.foreign.collecting import SOON, collect, missing
-from pypmix.engine.groups.foreign.rules import FORGETTING, GATHERING, ORDERED, TELLING, directives_for, kept
-from pypmix.engine.groups.rules import busy, failure_of, is_gathered, ranks_of, timed_out, wants_context_id
+from pypmix.engine.groups.constructing import (
+    Constructing,
+    PendingCall,
+    busy,
+    failure_of,
+    is_gathered,
+    ranks_of,
+    timed_out,
+)
+from pypmix.engine.groups.foreign.rules import (
+    FORGETTING,
+    GATHERING,
+    ORDERED,
+    SOON,
+    TELLING,
+    collect,
+    directives_for,
+    kept,
+    missing,
+)
 from pypmix.engine.groups.talk import DEPARTED, NEWS, SAYS, flag, found, listed, named, procs, text
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
@@ -45,8 +61,7 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.groups.addresses import Addresses
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.standard.ops import Notification, Op
 
 GRACE = 0.5
@@ -227,24 +242,8 @@ class ForeignConstructing(Constructing):
             return
         members = self._placed(call, members)
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
-        leader = call.leader or found(result.infos, GROUP_LEADER_PROC, Proc)
-        if leader is None:
-            # The server does not name the leader: take the caller's own directives.
-            leads = found(op.directives, keys.GROUP_LEADER, bool)
-            leader = self._port.proc if leads else found(op.directives, GROUP_LEADER_PROC, Proc)
-        # If it has ended in the meantime, an optional construct has continued without it.
-        leader = leader if leader in members else None
         self._built[op.group] = members
-        formed = self._agent.standing.formed(
-            op.group,
-            members,
-            context_id=result.context_id if wants_context_id(op) else None,
-            leader=leader,
-            infos=tuple([info for info in result.infos if info.key != GROUP_LEADER_PROC]),
-            directives=op.directives,
-        )
-        if leader == self._port.proc:
-            self._agent.standing.tell_leader(op.group)
+        formed = self._record(op, result, members, call.leader)
         self._end(op.group, formed.replace(partial=True) if partial else formed)
 
     def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:

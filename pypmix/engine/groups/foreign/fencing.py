@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.agent import Agent
-    from pypmix.engine.groups.port import Timer
+    from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.standard.ops import Fence, Notification
     from pypmix.standard.types import Proc
 

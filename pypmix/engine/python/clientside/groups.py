@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.constructing import reacting
+from pypmix.engine.groups.constructing import FAILURES, reacting, results_of
 from pypmix.engine.groups.foreign import support_of
 from pypmix.engine.groups.foreign.rules import TELLING, signed
-from pypmix.engine.groups.rules import FAILURES, results_of
 from pypmix.engine.python.client import Operation, timeout_of
 from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import statuses
@@ -63,7 +62,7 @@ MAX_ANSWER = 65536
 
 
 class GroupPort:
-    """The groups of one client, and its machine as they see it; see `pypmix.engine.groups.port.Port`.
+    """The groups of one client, and its machine as they see it; see `pypmix.engine.groups.agent.Port`.
 
     Args:
         client: The machine.
