@@ -41,7 +41,8 @@ PATIENCE = 3.0
 GRACE = 2.0
 """Seconds that ranks have to write their stacks and to exit."""
 
-TEMPLATE = "pypmix.testing.template"
+TEMPLATE, RANK = "pypmix.testing.template", "pypmix.testing.rank"
+"""The modules that ranks inherit: to import them would take each rank longer than most tests."""
 OFF: dict[str, Any] = {
     "keyword": "",
     "markexpr": "",
@@ -188,7 +189,7 @@ class Jobs:
         factory: Any = getattr(config, "_tmp_path_factory", None)
         self._folder: Path = Path(tempfile.mkdtemp()) if factory is None else factory.mktemp("pmix")
         self._config = config
-        self._forks = ForkServers([TEMPLATE])
+        self._forks = ForkServers([TEMPLATE, RANK])
         self._count = 0
         self._env = {**os.environ, "PYPMIX_TESTING": str(self._folder / "options")}
         with open(self._folder / "options", "wb") as file:

@@ -19,6 +19,7 @@ from _pytest.config import create_terminal_writer
 
 import pypmix
 from pypmix.extras.forking.safety import REFUSED, explain_unsafe, open_files
+from pypmix.testing.results import hide
 from pypmix.testing.wish import place
 
 VARIABLE = "PYPMIX_TESTING"
@@ -48,6 +49,50 @@ def _refusing() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+class Reporter:
+    """Collects pytest's reports and warnings of the test that a rank runs."""
+
+    # A rank copies each page that it writes to: the template has registered it, and a test that passes does not touch
+    # the modules.
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.reports: list[dict[str, Any]] = []
+        self.warnings: list[tuple[str, str, str, int]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        """Run the test once; only the pytest that shows the results may rerun it."""
+        from _pytest.runner import runtestprotocol
+
+        for report in runtestprotocol(item, log=False, nextitem=None):
+            data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            self.reports.append(data)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add the ranks that a failure names as missing."""
+        if call.excinfo is not None:
+            hide()
+        report = yield
+        if call.excinfo is not None:
+            missing = getattr(call.excinfo.value, "missing", None) or ()
+            vars(report)["pmix_missing"] = [proc.rank for proc in missing]
+        return report
+
+    def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
+        """Keep a warning of the test; the other pytest shows those of the configuration and the collection."""
+        if when != "runtest":
+            return
+        category = warning_message.category
+        name = f"{category.__module__}:{category.__qualname__}"
+        where = warning_message.filename, warning_message.lineno
+        self.warnings.append((str(warning_message.message), name, *where))
 
 
 class Template:
@@ -83,7 +128,9 @@ class Template:
         self._collected: dict[str, str] = {}
         self._folders: dict[Path, pytest.Collector] = {}
         self._left: dict[Path, object] = {}
+        self.reporter = Reporter(config)
         config.pluginmanager.register(self)
+        config.pluginmanager.register(self.reporter)
         vars(type(config))["_do_configure"](config)
         self.session = pytest.Session.from_config(config)
         config.hook.pytest_sessionstart(session=self.session)

@@ -358,3 +358,41 @@ def test_what_is_missing_is_compared(tmp_path: Path) -> None:
         raise lost
     with pytest.raises(AssertionError, match=r"no operation failed, although ranks \[1\]"), cluster.expect_missing(1):
         pass
+
+
+FEW_PAGES = """
+import sys
+import pytest
+import pypmix
+
+COLLECTED = frozenset(sys.modules)
+
+@pytest.mark.pmix(ranks=2)
+def test_passes(pytestconfig):
+    imported = {name for name in sys.modules if name not in COLLECTED}
+    assert not imported & {"json", "pypmix.testing.rank", "pypmix.testing.results"}, imported
+    # A rank would copy a page for each module that it changes.
+    assert "__tracebackhide__" not in vars(pypmix)
+    assert set(pytestconfig.pluginmanager.get_plugins()) == pytestconfig.plugins_before
+
+@pytest.mark.pmix
+def test_fails(pmix):
+    pmix.get("missing", timeout=0)
+"""
+
+PLUGINS_BEFORE = """
+def pytest_collection_finish(session):
+    session.config.plugins_before = set(session.config.pluginmanager.get_plugins())
+"""
+
+
+def test_ranks_inherit_what_they_need_to_run_a_test(runs: Runs) -> None:
+    folder = runs.folder / "pages"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(PLUGINS_BEFORE)
+    (folder / "test_pages.py").write_text(FEW_PAGES)
+    ended = runs("-q", "test_pages.py", folder=folder)
+    assert "1 failed, 1 passed" in ended.out, ended.out
+    shown = ended.part("test_fails")
+    # The frames of pypmix are hidden in a failure all the same.
+    assert "NotFound" in shown and "pypmix/client.py" not in shown, shown
