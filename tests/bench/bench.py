@@ -151,6 +151,11 @@ def main() -> int:
         from hosts import compare as compare_hosts
 
         compare_hosts([int(number) for number in options.hosts.split(",")], options.rounds, 1000)
+        from habits import HABITS
+        from habits import compare as compare_habits
+
+        for ranks in (2, 8):
+            compare_habits(ranks, options.rounds, HABITS)
     with tempfile.TemporaryDirectory() as folder:
         programs = {name: build(Path(folder), name) for name in ("client", "topics")}
         where = "a C compiler or PMIx headers" if None in programs.values() else place(Path(folder), options.root)
