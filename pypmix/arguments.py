@@ -208,7 +208,7 @@ def together(procs: Procs) -> tuple[Proc, ...]:
 
     Groups, connections and sets may be among the procs, too.
     """
-    address = getattr(procs, "address", None)
+    address = getattr(procs, "_address", None)
     if isinstance(address, Proc):
         return (address,)
     found = proc_tuple(procs)

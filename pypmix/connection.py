@@ -95,6 +95,10 @@ class ConnectionView:
         return Proc(self._made.nspace, RANK_WILDCARD) if self._made.nspace else None
 
     @property
+    def _address(self) -> Proc | None:
+        return self.address
+
+    @property
     def procs(self) -> ProcSet:
         """The participants by their own names, in the order of their new ranks.
 
@@ -146,3 +150,13 @@ class ConnectionView:
     def __repr__(self) -> str:
         name = self.nspace or "without an nspace"
         return f"<Connection {name} of {len(self)}{'' if self.is_open else ', closed'}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Return what a former name stands for."""
+            if name[0] == "_":
+                return object.__getattribute__(self, name)
+            from pypmix.oldnames import find_member
+
+            return find_member(self, "pypmix.Connection", name)

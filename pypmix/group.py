@@ -152,60 +152,28 @@ def change_of(told: GroupChange) -> Change:
     return _KINDS[told.kind](told.procs, told.state)
 
 
-class GroupView:
-    """An ordered collection of the members, as a job is one of its procs; it may be passed wherever procs are wanted.
-
-    Its attributes show the group as the caller knows it now: if a member leaves or fails, the members after it move up.
+class Membership:
+    """The leader and the state of a group, as a member knows them; each attribute is up to date whenever it is read.
 
     Args:
-        port: The way to the session of the client whose view it is, for pypmix's own modules.
-        name: The group's name.
+        port: The way to the session of the client, for pypmix's own modules.
+        group: The group's name.
+        results: What the construct has returned; None before it, and after the end.
+
+    Example:
+        >>> with me.group("team", me.job, leader=me.job[0]) as team:
+        ...     print(team.membership.leader, team.membership.epoch)
     """
 
-    def __init__(self, port: Port, name: str) -> None:
-        self.port = port
-        self._name = name
-        self._results: GroupResults | None = None
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-        return self._name
+    def __init__(self, port: Any, group: str, results: GroupResults | None = None) -> None:
+        self.port: Any = port
+        self.group = group
+        self.results = results
 
     @property
     def is_open(self) -> bool:
         """Whether the group exists, and the caller is a member."""
-        return self._now() is not None
-
-    @property
-    def address(self) -> Proc:
-        """The group as an address, which is its name as an nspace with `Rank.WILDCARD`."""
-        return Proc(self._name, RANK_WILDCARD)
-
-    @property
-    def proc(self) -> Proc:
-        """The same as `address`."""
-        return self.address
-
-    @property
-    def procs(self) -> ProcSet:
-        """All members now, by group rank; empty if neither the server nor the library reports them."""
-        return ProcSet.unchecked(self.state().members)
-
-    @property
-    def members(self) -> ProcSet:
-        """The same as `procs`, by the Standard's name."""
-        return self.procs
-
-    @property
-    def size(self) -> int:
-        """The number of members now."""
-        return len(self.procs)
-
-    @property
-    def rank(self) -> int:
-        """The caller's group rank, which is its place among the members."""
-        return self.procs.index(self.port.session.proc)
+        return self.find_state() is not None
 
     @property
     def leader(self) -> Proc | None:
@@ -218,49 +186,102 @@ class GroupView:
         return self.state().epoch
 
     @property
-    def context_id(self) -> int | None:
-        """The number that the host has given this group and no other; None if the caller did not ask for one."""
-        self.state()
-        return self._formed().context_id
-
-    @property
-    def partial(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether a proc that was named for the group did not join, which `optional` allows."""
-        self.state()
-        return self._formed().partial
+        return self.require_results().partial
 
     @property
     def infos(self) -> tuple[Info, ...]:
         """Further infos of the group from the server or the library, such as the members' `attrs.GROUP_INFO`."""
-        self.state()
-        return self._formed().infos
+        return self.require_results().infos
 
-    def _now(self) -> GroupState | None:
-        if self._results is None or not self.port.is_open:
+    def find_state(self) -> GroupState | None:
+        """Return the group as the caller knows it now; None if it is not open."""
+        if self.results is None or not self.port.is_open:
             return None
-        return self.port.session.group_state(self._name)
+        state: GroupState | None = self.port.session.group_state(self.group)
+        return state
 
     def state(self) -> GroupState:
-        """Return the group as the caller knows it now: its members, its leader, and how often these have changed.
+        """Return the members, the leader and the number of changes as they are now, together.
 
         Raises:
             NotInitialized: The group does not exist, or the caller is no longer a member.
         """
-        state = self._now()
+        state = self.find_state()
         if state is None:
             raise NotInitialized(
-                f"group {self._name!r} is not open here",
+                f"group {self.group!r} is not open here",
                 operation="group",
                 hint="use it in a `with` block, and not after `leave`",
             )
         return state
 
-    def _formed(self) -> GroupResults:
-        assert self._results is not None
-        return self._results
+    def require_results(self) -> GroupResults:
+        """Return what the construct of the open group has returned."""
+        self.state()
+        assert self.results is not None
+        return self.results
+
+    def __repr__(self) -> str:
+        state = self.find_state()
+        if state is None:
+            return f"<Membership of {self.group}, not open>"
+        leader = "no leader" if state.leader is None else f"leader {state.leader}"
+        return f"<Membership of {self.group}: {len(state.members)} members, epoch {state.epoch}, {leader}>"
+
+
+class GroupView:
+    """An ordered collection of the members, as a job is one of its procs; it may be passed wherever procs are wanted.
+
+    Its attributes show the group as the caller knows it now: if a member leaves or fails, the members after it move up.
+
+    Args:
+        port: The way to the session of the client whose view it is.
+        name: The group's name.
+        results: What the construct has returned, if it is over.
+    """
+
+    def __init__(self, port: Port, name: str, results: GroupResults | None = None) -> None:
+        self._name = name
+        self._membership = Membership(port, name, results)
+
+    @property
+    def name(self) -> str:
+        """The group's name; `Proc(name, Rank.WILDCARD)` is its address."""
+        return self._name
+
+    @property
+    def members(self) -> ProcSet:
+        """All members now, by group rank; empty if neither the server nor the library reports them."""
+        return ProcSet.unchecked(self._membership.state().members)
+
+    @property
+    def size(self) -> int:
+        """The number of members now."""
+        return len(self.members)
+
+    @property
+    def rank(self) -> int:
+        """The caller's group rank, which is its place among the members."""
+        return self.members.index(self._membership.port.session.proc)
+
+    @property
+    def context_id(self) -> int | None:
+        """The number that the host has given this group and no other; None if the caller did not ask for one."""
+        return self._membership.require_results().context_id
+
+    @property
+    def membership(self) -> Membership:
+        """The leader, the number of changes, and whether the group is open and complete."""
+        return self._membership
+
+    @property
+    def _address(self) -> Proc:
+        return Proc(self._name, RANK_WILDCARD)
 
     def __getitem__(self, rank: int) -> Proc:
-        procs = self.procs
+        procs = self.members
         if not 0 <= rank < len(procs):
             raise IndexError(f"group {self._name} has ranks 0 to {len(procs) - 1}, not {rank}")
         return procs[rank]
@@ -269,16 +290,26 @@ class GroupView:
         return self.size
 
     def __iter__(self) -> Iterator[Proc]:
-        return iter(self.procs)
+        return iter(self.members)
 
     def __contains__(self, proc: object) -> bool:
-        return proc in self.procs
+        return proc in self.members
 
     def __repr__(self) -> str:
-        state = self._now()
+        state = self._membership.find_state()
         if state is not None:
             return f"<Group {self._name} of {len(state.members)}>"
-        return f"<Group {self._name}, not constructed>" if self._results is None else f"<Group {self._name}, gone>"
+        return f"<Group {self._name}, {'not constructed' if self._membership.results is None else 'gone'}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Return what a former name stands for."""
+            if name[0] == "_":
+                return object.__getattribute__(self, name)
+            from pypmix.oldnames import find_member
+
+            return find_member(self, "pypmix.Group", name)
 
 
 def expand(session: ClientSession, procs: tuple[Proc, ...]) -> tuple[Proc, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pypmix.lazy import names as _names
 
 _HOME = {
-    "pypmix.group": "Change Destructed GroupEvent Joined LeaderFailed LeaderSelected Left MemberFailed",
+    "pypmix.group": "Change Destructed GroupEvent Joined LeaderFailed LeaderSelected Left MemberFailed Membership",
     "pypmix.invitation": "Accepted Declined Failed InviteAnswer",
     "pypmix.operations.groups": "Changes",
     "pypmix.operations.invitations": "Invitation InvitationStream Invite",

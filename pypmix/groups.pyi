@@ -7,6 +7,7 @@ from pypmix.group import LeaderFailed as LeaderFailed
 from pypmix.group import LeaderSelected as LeaderSelected
 from pypmix.group import Left as Left
 from pypmix.group import MemberFailed as MemberFailed
+from pypmix.group import Membership as Membership
 from pypmix.invitation import Accepted as Accepted
 from pypmix.invitation import Declined as Declined
 from pypmix.invitation import Failed as Failed

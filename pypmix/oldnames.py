@@ -46,9 +46,9 @@ CLIENT = {
     "finalize": "close(*)",
     "get_credential": "credentials.get(*)",
     "get_value": "`me.raw.get`, which takes the proc first",
-    "group_construct": "group(*).form()",
+    "group_construct": "`construct` of the group, or `me.raw.group_construct`",
     "group_destruct": "raw.group_destruct(*)",
-    "group_enter": "group(name@0).enter(*)",
+    "group_enter": "`pypmix.recipes.admission.enter(me, name, by)`",
     "group_invite": "invite(*).form()",
     "group_join": "`accept` of the invitation, or `me.raw.group_join`",
     "group_leave": "raw.group_leave(*)",
@@ -76,6 +76,35 @@ CLIENT = {
     "validate_credential": "credentials.validate(*)",
 }
 """The old members of clients and tools."""
+
+GROUP = {
+    "address": "`Proc(team.name, Rank.WILDCARD)`, or the group itself",
+    "admit": "`pypmix.recipes.admission.admit(team, proc)`",
+    "barrier": "fence(*)",
+    "enter": "`pypmix.recipes.admission.enter(me, name, by)`",
+    "epoch": "membership.epoch",
+    "form": "`construct`, which returns the group",
+    "get": "`me.get(key, team[rank])`",
+    "infos": "membership.infos",
+    "is_open": "membership.is_open",
+    "leader": "membership.leader",
+    "notify": "`me.notify(code, targets=team)`",
+    "partial": "membership.is_partial",
+    "proc": "`Proc(team.name, Rank.WILDCARD)`, or the group itself",
+    "procs": "members",
+    "state": "membership.state(*)",
+}
+"""The old members of groups."""
+
+CONNECTION = {
+    "barrier": "fence(*)",
+    "get": "`me.get(key, both[rank])`",
+    "notify": "`me.notify(code, targets=both)`",
+}
+"""The old members of connections."""
+
+VARIABLES = {"pypmix.Client": "me", "pypmix.Connection": "both", "pypmix.Group": "team"}
+"""The variable that stands for an instance of a class in the new forms that readers see."""
 
 RENAMES = {
     **_moved("Answer", "pypmix", "pypmix.events"),
@@ -122,12 +151,14 @@ RENAMES = {
     "pypmix.host.Request.asks": "has_flag",
     "pypmix.host.Request.given": "info.infos",
     **{f"pypmix.Client.{old}": new for old, new in CLIENT.items()},
+    **{f"pypmix.Group.{old}": new for old, new in GROUP.items()},
+    **{f"pypmix.Connection.{old}": new for old, new in CONNECTION.items()},
     **_arguments("types.DataBuffer.one types.DataBuffer.pack types.DataBuffer.unpack", "type", "data_type"),
     **_arguments("Client.allocate", "id", "allocation_id"),
     **_arguments("Client.monitors.watch_heartbeat Client.monitors.watch_file Client.monitors.cancel", "id", "name"),
     **_arguments("Client.credentials.get", "type", "kinds"),
     **_arguments(
-        "Client.get Client.lookup Connection.get Group.get Tool.__init__ Tool.attach_to_server Tool.set_server",
+        "Client.get Client.lookup Tool.__init__ Tool.attach_to_server Tool.set_server",
         "wait",
         "timeout",
     ),
@@ -143,18 +174,34 @@ RENAMES = {
 """
 
 ALIASES = {
-    "disconnect": "_disconnect",
-    "get_value": "_get_value",
-    "group_destruct": "_group_destruct",
-    "group_join": "_group_join",
-    "group_leave": "_group_leave",
-    "iof_deregister": "_iof_deregister",
-    "iof_push": "_push_input",
-    "push_input": "_push_input",
-    "resolve_peers": "_resolve_peers",
-    "spawned": "_spawned",
+    **{
+        f"pypmix.Client.{old}": new
+        for old, new in {
+            "disconnect": "_disconnect(*)",
+            "get_value": "_get_value(*)",
+            "group_construct": "group(*)._form()",
+            "group_destruct": "_group_destruct(*)",
+            "group_enter": "group(name@0)._enter(*)",
+            "group_join": "_group_join(*)",
+            "group_leave": "_group_leave(*)",
+            "iof_deregister": "_iof_deregister(*)",
+            "iof_push": "_push_input(*)",
+            "push_input": "_push_input(*)",
+            "resolve_peers": "_resolve_peers(*)",
+            "spawned": "_spawned",
+        }.items()
+    },
+    "pypmix.Connection.get": "_get(*)",
+    "pypmix.Connection.notify": "_notify(*)",
+    "pypmix.Group.address": "_address",
+    "pypmix.Group.admit": "_admit(*)",
+    "pypmix.Group.enter": "_enter(*)",
+    "pypmix.Group.form": "_form(*)",
+    "pypmix.Group.get": "_get(*)",
+    "pypmix.Group.notify": "_notify(*)",
+    "pypmix.Group.proc": "_address",
 }
-"""The hidden members of clients that still do what an old member did, if its new form does less or something else."""
+"""The paths that still do what an old member did, if its new form does less or something else."""
 
 
 def split_path(path: str) -> list[tuple[str, list[str] | None]]:
@@ -176,7 +223,7 @@ def show(old: str) -> str:
     if "`" in new or old.endswith(")") or not is_member(old):
         return new
     path = re.sub(r"@[\d-]+", "", new).replace("*", "...")
-    return f"me.{path}" if owner == "pypmix.Client" else f"{owner}.{path}"
+    return f"{VARIABLES.get(owner, owner)}.{path}"
 
 
 def is_member(old: str) -> bool:
@@ -217,17 +264,14 @@ def find_member(instance: Any, owner: str, name: str) -> Any:
     old = f"{owner}.{name}"
     if old not in RENAMES:
         raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}", name=name, obj=instance)
-    new, alias = RENAMES[old], ALIASES.get(name, "") if owner == "pypmix.Client" else ""
-    if isinstance(getattr(type(instance), alias or "_", None), property):
+    path = ALIASES.get(old, RENAMES[old])
+    if not is_call(path):
         _warn(old, 3)
-        return getattr(instance, alias)
-    if not alias and not is_call(new):
-        _warn(old, 3)
-        return follow(instance, new, (), {})
+        return follow(instance, path, (), {})
 
     def call(*given: Any, **options: Any) -> Any:
         _warn(old, 2)
-        return getattr(instance, alias)(*given, **options) if alias else follow(instance, new, given, options)
+        return follow(instance, path, given, options)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"The old name of {show(old)}."

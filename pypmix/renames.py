@@ -35,8 +35,18 @@ OWNERS = {
 FOREIGN = ""
 """The meaning of an expression that is not pypmix's."""
 
-MAKERS = ("connect", "group")
-"""The methods of clients that return objects with old members or parameters."""
+RETURNS = {
+    "pypmix.Client().connect": "pypmix.Connection()",
+    "pypmix.Client().group": "pypmix.Group()",
+    "pypmix.Client().invite": "pypmix.groups.Invite()",
+    "pypmix.Group().construct": "pypmix.Group()",
+    "pypmix.groups.Invite().complete": "pypmix.Group()",
+    "pypmix.groups.Invite().form": "pypmix.Group()",
+}
+"""The meanings of what methods return, if it has old members or leads to such an object."""
+
+COMMON = frozenset(("address", "get", "infos", "notify", "proc", "procs", "state"))
+"""Old members of groups and connections whose names other objects often have: no unknown object is noted for them."""
 
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -159,7 +169,7 @@ class Meanings:
             if meaning and meaning.endswith("().open"):
                 return meaning.removesuffix(".open")
             if meaning and "()." in meaning:
-                return None if meaning.rpartition(".")[2] in MAKERS else FOREIGN
+                return RETURNS.get(meaning.replace("pypmix.Tool()", "pypmix.Client()"), FOREIGN)
             return _instance(meaning) if meaning else meaning
         return FOREIGN if isinstance(node, ast.Constant | ast.JoinedStr | ast.List | ast.Dict | ast.Set) else None
 
@@ -225,6 +235,8 @@ class Rewriter:
         self._meanings = Meanings(tree)
         self._own = self._meanings.imports("pypmix")
         self._called = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        words = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        self._has_groups = bool(words & {"accept", "connect", "group", "group_join", "invite"})
         self._is_unbound = False
         # The inner calls first: an outer one moves their new text with its arguments.
         for node in reversed([*ast.walk(tree)] if self._own else []):
@@ -329,7 +341,7 @@ class Rewriter:
         new, start, end = RENAMES[old], self._place(function.value)[1], self._place(node)[1]
         given = {word.arg for word in node.keywords}
         is_open = None in given or any(isinstance(each, ast.Starred) for each in node.args)
-        if is_open or b"#" in self._data[start:end] or function.attr in ALIASES and given - {"timeout", "info"}:
+        if is_open or b"#" in self._data[start:end] or old in ALIASES and given - {"timeout", "info"}:
             self.left.append((node.lineno, old))
             return
         path = split_path(new)
@@ -354,7 +366,11 @@ class Rewriter:
     def _note(self, line: int, ending: str) -> None:
         """Note the old names that a member of an unknown object may be."""
         for old in RENAMES:
-            is_near = not old.startswith("pypmix.host.") or self._meanings.imports("pypmix.host")
+            owner = old.partition("(")[0].rpartition(".")[0]
+            if owner in ("pypmix.Group", "pypmix.Connection"):
+                is_near = self._has_groups and ending[1:] not in COMMON
+            else:
+                is_near = not old.startswith("pypmix.host.") or self._meanings.imports("pypmix.host")
             if is_near and old.endswith(ending) and (is_member(old) or "(" in ending):
                 self.notes.append((line, old))
                 return

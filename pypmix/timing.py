@@ -50,7 +50,7 @@ def exchange(me: Client, turn: int) -> None:
 def group(me: Client, turn: int) -> None:
     """Construct a group of all with a context id, and destruct it."""
     name = f"bench.{turn}"
-    me.group(name, me.job.procs, context_id=True, timeout=WAIT).form()
+    me.group(name, me.job.procs, context_id=True, timeout=WAIT).construct()
     me.raw.group_destruct(name, timeout=WAIT)
 
 

@@ -32,9 +32,9 @@ GROUP = ("construct",)
 async def construct_twice(me: Client) -> Any:
     found = []
     for procs in (tuple(reversed(me.job.procs)), me.job.procs):
-        results = await me.group("acme.again", procs, timeout=WAIT).form()
+        results = await me.group("acme.again", procs, timeout=WAIT).construct()
         await me.fence(Proc("acme.again", Rank.WILDCARD), timeout=WAIT)
-        found.append([ranks(results.members), results.context_id, results.partial])
+        found.append([ranks(results.members), results.context_id, results.membership.is_partial])
         await me.raw.group_destruct("acme.again", timeout=WAIT)
     await me.fence(timeout=WAIT)
     return found
@@ -48,7 +48,7 @@ def _(results: list[Any]) -> list[Any]:
 
 @promised("destruct: twice", DESTRUCT, "a group that was destructed is not found", needs=GROUP)
 async def destruct_twice(me: Client) -> Any:
-    await me.group("acme.ended", me.job.procs, timeout=WAIT).form()
+    await me.group("acme.ended", me.job.procs, timeout=WAIT).construct()
     await me.raw.group_destruct("acme.ended", timeout=WAIT)
     second = await outcome(lambda: me.raw.group_destruct("acme.ended", timeout=3))
     address = await outcome(lambda: me.fence(Proc("acme.ended", Rank.WILDCARD), timeout=3))
@@ -67,7 +67,7 @@ async def _construct_at_once(me: Client, groups: dict[str, Any], fence: bool = F
 
     def constructing(name: str) -> Callable[[], Any]:
         async def construct() -> None:
-            results = await me.group(name, groups[name], context_id=True, timeout=WAIT).form()
+            results = await me.group(name, groups[name], context_id=True, timeout=WAIT).construct()
             made[name] = [ranks(results.members), results.context_id]
 
         return construct
@@ -139,17 +139,18 @@ async def named(me: Client) -> Any:
     refused = []
     for name in ("", "g" * 256, "a\0b"):
         try:
-            await me.group(name, me.job.procs, timeout=5).form()
+            await me.group(name, me.job.procs, timeout=5).construct()
             refused.append("accepted")
         except ValueError:
             refused.append("refused")
     longest = "g" * 255
-    results = await me.group(longest, me.job.procs, timeout=WAIT).form()
-    refused.append(await outcome(lambda: me.group(longest, me.job.procs, timeout=5).form()))
-    refused.append(await outcome(lambda: me.group(me.nspace, me.job.procs, timeout=5).form()))
+    results = await me.group(longest, me.job.procs, timeout=WAIT).construct()
+    members = results.members
+    refused.append(await outcome(lambda: me.group(longest, me.job.procs, timeout=5).construct()))
+    refused.append(await outcome(lambda: me.group(me.nspace, me.job.procs, timeout=5).construct()))
     await me.raw.group_destruct(longest, timeout=WAIT)
     await me.fence(timeout=WAIT)
-    return [ranks(results.members), refused]
+    return [ranks(members), refused]
 
 
 @named.rule
@@ -171,7 +172,7 @@ async def ordered(me: Client) -> Any:
     async with me.group("acme.order", me.job.procs, timeout=WAIT, info=asked) as group:
         await me.put("acme.word", f"of {me.rank}")
         await group.fence(collect=True, timeout=WAIT)
-        return [ranks(group), group.rank, await group.get("acme.word", 0)]
+        return [ranks(group), group.rank, await me.get("acme.word", group[0])]
 
 
 @ordered.rule
@@ -204,7 +205,7 @@ def _(results: list[Any]) -> list[Any] | str:
 @promised("construct: group info", OPENPMIX, "each member reads what the others gave as GROUP_INFO", needs=GROUP)
 async def shared(me: Client) -> Any:
     said = attrs.GROUP_INFO({"acme.port": f"port {me.rank}"})
-    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=WAIT, info=[said]).form()
+    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=WAIT, info=[said]).construct()
     number = attrs.GROUP_CONTEXT_ID(results.context_id or 0)
     by = Info(number.key, number.value, QUALIFIER)
     asked = [await me.get("acme.port", member, default=None, timeout=2, info=[by]) for member in results.members]
@@ -223,7 +224,7 @@ async def put(me: Client) -> Any:
     await me.put("acme.word", f"of {me.rank}")
     await me.commit()
     async with me.group("acme.put", me.job.procs, timeout=WAIT) as group:
-        words = [await group.get("acme.word", rank) for rank in range(group.size)]
+        words = [await me.get("acme.word", group[rank]) for rank in range(group.size)]
     await me.fence(timeout=WAIT)
     return words
 
@@ -237,7 +238,7 @@ def _(results: list[Any]) -> list[Any]:
 async def construct_timeout(me: Client) -> Any:
     seen = None
     if me.rank != me.job.size - 1:
-        seen = await outcome(lambda: me.group("acme.late", me.job.procs, timeout=1).form())
+        seen = await outcome(lambda: me.group("acme.late", me.job.procs, timeout=1).construct())
     await me.fence(timeout=WAIT)
     return seen
 
@@ -252,7 +253,7 @@ async def outside(me: Client) -> Any:
     procs = me.job.procs[:-1]
     if me.proc not in procs:
         try:
-            await me.group("acme.outside", procs, timeout=5).form()
+            await me.group("acme.outside", procs, timeout=5).construct()
             found: Any = "made"
         except PMIxError as error:
             found = error.status.name
@@ -306,7 +307,7 @@ async def got(me: Client) -> Any:
             await me.put("acme.word", f"of {me.rank}")
             await me.commit()
             found = [await me.get("acme.word", Proc(NAME, rank), timeout=10) for rank in range(group.size)]
-            found.append(await group.get("acme.word", 0))
+            found.append(await me.get("acme.word", group[0]))
             last = Proc(NAME, group.size - 1)
             found.append(await me.get(attrs.LOCAL_RANK, last) == await me.get(attrs.LOCAL_RANK, me.job[1]))
             await group.fence(timeout=WAIT)
@@ -426,7 +427,16 @@ async def formed(me: Client) -> Any:
             invitation = await invitations.get(timeout=WAIT)
             told = [invitation.group, int(invitation.leader.rank), ranks(invitation.members)]
             team = await invitation.accept(timeout=WAIT)
-        found.append([told, ranks(team), team.rank, team.leader == me.job[1], team.partial, team.context_id])
+        found.append(
+            [
+                told,
+                ranks(team),
+                team.rank,
+                team.membership.leader == me.job[1],
+                team.membership.is_partial,
+                team.context_id,
+            ]
+        )
         await team.fence(timeout=WAIT)
         await team.destruct(timeout=WAIT)
     await me.fence(timeout=WAIT)

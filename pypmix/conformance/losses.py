@@ -177,12 +177,12 @@ async def unmade(me: Client) -> Any:
             await _await_calls(me, *ranks(first))
             _die()
         await _announce_call(me)
-        found = [await outcome(lambda: me.group("acme.first", [*first, last], timeout=WAIT).form())]
+        found = [await outcome(lambda: me.group("acme.first", [*first, last], timeout=WAIT).construct())]
         await me.put("acme.second", True)
         await me.commit()
         # The second loss happens before any rank calls.
         await sleep(2 * CALLED)
-        found.append(await outcome(lambda: me.group("acme.second", [*first, me.job[2]], timeout=WAIT).form()))
+        found.append(await outcome(lambda: me.group("acme.second", [*first, me.job[2]], timeout=WAIT).construct()))
         return [*[each if isinstance(each, str) else "a group" for each in found], await _collect_events(events)]
 
 
@@ -208,13 +208,14 @@ async def _construct_with_losses(me: Client, **directives: Any) -> Any:
             _die()
         await sleep(CALLED)
         await _announce_call(me)
-        made = await outcome(lambda: me.group("acme.shrunk", me.job.procs, timeout=WAIT, **directives).form())
+        made = await outcome(lambda: me.group("acme.shrunk", me.job.procs, timeout=WAIT, **directives).construct())
         said = sorted(await _collect_events(events))
         if isinstance(made, str):
             return [made, said]
+        found = [ranks(made.members), made.membership.is_partial]
         used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=WAIT))
         taken = await outcome(lambda: me.raw.group_destruct("acme.shrunk", timeout=WAIT))
-        return [ranks(made.members), made.partial, used, taken, said]
+        return [*found, used, taken, said]
 
 
 def _expect_shrunk(results: list[Any], *said: list[Any]) -> list[Any]:
@@ -292,12 +293,13 @@ async def leader_notified(me: Client) -> Any:
             _die()
         await _announce_call(me)
         leads: dict[str, Any] = {"leader": me.rank == 1, "notify_termination": True}
-        made = await outcome(lambda: me.group("acme.told", me.job.procs, timeout=WAIT, **leads).form())
+        made = await outcome(lambda: me.group("acme.told", me.job.procs, timeout=WAIT, **leads).construct())
         said = await _collect_events(events)
         if isinstance(made, str):
             return [made, said]
+        members = ranks(made.members)
         await me.raw.group_destruct("acme.told", timeout=WAIT)
-        return [ranks(made.members), said]
+        return [members, said]
 
 
 @leader_notified.rule
@@ -330,7 +332,9 @@ async def given_up(me: Client) -> Any:
             await _await_calls(me, *range(last))
             _die()
         await _announce_call(me)
-        made = await outcome(lambda: me.group("acme.given", me.job.procs, notify_termination=True, timeout=WAIT).form())
+        made = await outcome(
+            lambda: me.group("acme.given", me.job.procs, notify_termination=True, timeout=WAIT).construct()
+        )
         aborts = [name for name, group, _ in await _collect_events(events) if group == "acme.given"]
     return [made if isinstance(made, str) else "a group", calls, aborts]
 
@@ -368,7 +372,7 @@ async def _lose_leader(me: Client, *claims: int) -> Any:
         said = await _collect_events(events)
     if isinstance(error, str):
         return [error, calls, said]
-    leader = group.leader
+    leader = group.membership.leader
     found = [ranks(group), None if leader is None else int(leader.rank)]
     await group.destruct()
     return [found, calls, said]
@@ -416,7 +420,7 @@ async def _destruct_with_loss(me: Client, **directives: Any) -> Any:
     """Destruct a group whose last rank dies while the others wait."""
     last = me.job.size - 1
     async with me.events(MEMBER) as events:
-        await me.group("acme.apart", me.job.procs, timeout=WAIT, **directives).form()
+        await me.group("acme.apart", me.job.procs, timeout=WAIT, **directives).construct()
         if me.rank == last:
             await _await_calls(me, *range(last))
             _die()
@@ -506,7 +510,7 @@ async def bereft(me: Client) -> Any:
         said = await _collect_events(events)
         await group.fence(timeout=WAIT)
         whom = None if change.proc is None else int(change.proc.rank)
-        found = [type(change).__name__, whom, ranks(group), group.rank, group.epoch]
+        found = [type(change).__name__, whom, ranks(group), group.rank, group.membership.epoch]
         await group.destruct()
     return [found, said]
 
@@ -545,7 +549,7 @@ async def led(me: Client) -> Any:
             _die()
         kinds = [type(await changes.get(timeout=10)).__name__ for _ in range(2)]
         said = await _collect_events(events)
-        leader = group.leader
+        leader = group.membership.leader
         after = None if leader is None else int(leader.rank)
         await group.fence(timeout=WAIT)
         taken = await outcome(group.destruct)

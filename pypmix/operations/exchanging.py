@@ -1,5 +1,5 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""Values for all: `bcast`, `allgather`, `gather`, `scatter` and `barrier` of a client, a group and a connection.
+"""Values for all: `bcast`, `allgather`, `gather` and `scatter` of a client, a group and a connection.
 
 Every call is a step: a put, a collecting fence, and gets. Who takes part in a step is decided once, by its fence: the
 members of a group or a connection may leave or end at any time, and each rank receives that news at another moment. So
@@ -532,20 +532,3 @@ class Exchanging:
             >>> mine = me.scatter([[rank, rank + 1] for rank in range(me.job.size)])
         """
         return Transfer(self._among(), "scatter", root, codec, timeout).scatter(values)
-
-    def barrier(self, *, timeout: float | None = None) -> None:
-        """Wait until all ranks have called it; a `fence` without data.
-
-        Args:
-            timeout: Seconds to wait; no limit by default.
-
-        Raises:
-            OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
-            PartialSuccess: A rank ended without coming; in a group that continues without members that fail, it was
-                the root.
-
-        Example:
-            >>> with me.group("team", me.job) as team:
-            ...     team.barrier(timeout=60)
-        """
-        self._among().fence(False, timeout)

@@ -10,7 +10,7 @@ from pypmix.arguments import limit, timed
 from pypmix.group import group_members_op
 from pypmix.handlers import Handler
 from pypmix.mailbox import Ended, Mailbox
-from pypmix.operations.groups import Group
+from pypmix.operations.groups import Group, admit, enter
 from pypmix.psets import members_in
 from pypmix.recipes.joinrequests import NEVER, Asking, Requests, refusal, verdict_of
 from pypmix.standard import statuses
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pypmix.client import Client
     from pypmix.events import Event
 
+__all__ = ["Admission", "admit", "enter", "request"]
 
 MAX_EVENTS = 4096
 """The most events that are kept for a process that is busy; of more the oldest are dropped."""
@@ -63,7 +64,7 @@ def request(
         PermissionDenied: A member refuses.
         OperationTimeout: Not all members have answered in time.
     """
-    port = client.group(name).port
+    port: Port = client.group(name).membership.port
     told = infos(info)
     asking = Asking(port.session.proc, name, told, limit(patience) or 0.0)
     op = GroupEnter(name, asking.trusts, timed(told, timeout))
@@ -120,7 +121,7 @@ class Admission:
 
     def __init__(self, group: Group, approve: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:
         self._group = group
-        self._port = group.port
+        self._port: Port = group.membership.port
         self._approve = approve
         self._patience = limit(patience) or 0.0
         self._requests = Requests(group, self._patience)
@@ -130,7 +131,7 @@ class Admission:
         self._serving: Beside | None = None
 
     def __enter__(self) -> Self:
-        name = self._group.state().name
+        name = self._group.membership.state().name
         self._port.attend()
         self._watch = self._port.run(GroupWatch(name, self._box.put, self._box.end), GroupUnwatch)
         self._handler.begin(lambda deliver, ended: self._requests.listening(self._box.put, deliver, ended))
@@ -168,7 +169,7 @@ class Admission:
                 while (approved := requests.approved) is not None:
                     error: PMIxError | None = None
                     try:
-                        self._group.admit(approved, timeout=self._patience)
+                        admit(self._group, approved, timeout=self._patience)
                     except PMIxError as failed:
                         error = failed
                     requests.done(error)

@@ -63,7 +63,7 @@ def check(group: GroupView, elect: object, patience: float) -> None:
         raise TypeError(f"elect is a function, not {elect!r:.100}")
     if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
         raise ValueError(f"patience is a number of seconds, not {patience!r:.100}")
-    if group.leader is None and not group.state().term:
+    if group.membership.state().leader is None and not group.membership.state().term:
         raise ValueError(f"the group {group.name!r} has no leader to be followed by another one: form it with leader=")
 
 

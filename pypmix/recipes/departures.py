@@ -38,8 +38,8 @@ _numbers = count(1)
 
 def announcement(group: GroupView, procs: Procs, code: int) -> NotifyEvent | None:
     """Return the event for the other procs of a construct; None if the caller is alone."""
-    own = group.port.session.proc
-    members = expand(group.port.session, proc_tuple(procs))
+    own = group.membership.port.session.proc
+    members = expand(group.membership.port.session, proc_tuple(procs))
     others = [proc for proc in members if proc != own]
     about = GROUP_ID(group.name), GROUP_MEMBERSHIP(members)
     return _message(code, others, own, about) if others else None
@@ -86,7 +86,7 @@ class Departures:
         new = [proc for proc in self._other_members() if proc not in self._until]
         self._until.update(dict.fromkeys(new, now + self._patience))
         about = infos({keys.GROUP_ID: self._group.name, NUMBER: self._number})
-        own = self._group.port.session.proc
+        own = self._group.membership.port.session.proc
         return _message(statuses.LEAVE_REQUEST, new, own, about) if new else None
 
     def missing(self, now: float) -> dict[Proc, float]:
@@ -98,11 +98,15 @@ class Departures:
 
         def handle(delivery: Delivery) -> None:
             event, group = Event(delivery.notification), self._group
-            if event.info.get(keys.GROUP_ID) != group.name or not group.is_open or event.source not in group.procs:
+            if (
+                event.info.get(keys.GROUP_ID) != group.name
+                or not group.membership.is_open
+                or event.source not in group.members
+            ):
                 delivery.done()
             elif event.code == statuses.LEAVE_REQUEST:
                 # At once, however long the handlers take that are called before.
-                group.port.session.submit(answer(event, False), ignore)
+                group.membership.port.session.submit(answer(event, False), ignore)
                 deliver(delivery)
             else:
                 if self.wake is not None and event.info.get(NUMBER) == self._number and self._until.get(event.source):
@@ -113,5 +117,5 @@ class Departures:
         return RegisterEventHandler(handle, (statuses.LEAVE_REQUEST, statuses.LEAVE_ANSWER), (), at_end)
 
     def _other_members(self) -> list[Proc]:
-        own = self._group.port.session.proc
-        return [proc for proc in self._group.state().members if proc != own]
+        own = self._group.membership.port.session.proc
+        return [proc for proc in self._group.membership.state().members if proc != own]

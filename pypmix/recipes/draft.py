@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Procs
     from pypmix.events import Event
     from pypmix.operations.groups import Group
+    from pypmix.waits import Port
 
 
 OVER = NotInitialized, LostConnection
@@ -39,7 +40,7 @@ def announce(group: Group, procs: Procs, code: int = statuses.REQUESTED) -> None
     """
     op = announcement(group, procs, code)
     if op is not None:
-        group.port.run(op)
+        group.membership.port.run(op)
 
 
 class Consent:
@@ -57,7 +58,7 @@ class Consent:
 
     def __init__(self, group: Group, confirm: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:
         self._group = group
-        self._port = group.port
+        self._port: Port = group.membership.port
         self._confirm = confirm
         self._departures = Departures(group, limit(patience) or 0.0)
         self._handler = Handler(self._port, self._confirm_leave)
@@ -74,7 +75,7 @@ class Consent:
             ResourceBusy: The caller waits for them already.
         """
         end = NEVER if timeout is None else monotonic() + (limit(timeout) or 0.0)
-        name = self._group.state().name
+        name = self._group.membership.state().name
         if self._departures.wake is not None:
             raise ResourceBusy(f"the caller is leaving {name!r} already")
         box: Mailbox[object] = Mailbox(self._port, 1)
@@ -113,7 +114,7 @@ class Consent:
         return min(end, *missing.values()) if missing else 0.0
 
     def __enter__(self) -> Self:
-        self._group.state()
+        self._group.membership.state()
         self._port.attend()
         self._handler.begin(self._departures.listening)
         self._handler.ready()

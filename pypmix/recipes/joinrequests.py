@@ -299,7 +299,7 @@ class Requests:
     def __init__(self, group: GroupView, patience: float) -> None:
         self._group = group
         self._name = group.name
-        self._own = group.port.session.proc
+        self._own: Proc = group.membership.port.session.proc
         self._patience = patience
         self._queue: dict[Proc, _Candidate] = {}
         self._active: _Candidate | None = None
@@ -337,10 +337,11 @@ class Requests:
         return RegisterEventHandler(handler, (statuses.JOIN_REQUEST, *_TOLD), (), at_end)
 
     def _state(self) -> GroupState | None:
-        return self._group.port.session.group_state(self._name)
+        state: GroupState | None = self._group.membership.port.session.group_state(self._name)
+        return state
 
     def _send(self, op: NotifyEvent) -> None:
-        self._group.port.session.submit(op, ignore)
+        self._group.membership.port.session.submit(op, ignore)
 
     def _reply(self, event: Notification) -> NotifyEvent | None:
         says, state = found(event.infos, SAYS, str), self._state()

@@ -36,7 +36,7 @@ def collective(me: Client, procs: list[Proc], count: int) -> dict[str, object]:
             before = server_cpu()
         name = f"bench.{number}"
         begin = clock()
-        me.group(name, procs, context_id=True).form()
+        me.group(name, procs, context_id=True).construct()
         between = clock()
         me.raw.group_destruct(name)
         construct.append(between - begin)

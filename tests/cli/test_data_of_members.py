@@ -30,7 +30,7 @@ with pypmix.Client() as me:
 """
 
 OPERATIONS = {
-    "construct": "me.group('acme.all', me.job.procs, timeout=20).form()",
+    "construct": "me.group('acme.all', me.job.procs, timeout=20).construct()",
     "connect": "me.connect(me.job.procs, timeout=20)",
 }
 

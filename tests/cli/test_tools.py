@@ -215,11 +215,11 @@ with pypmix.Client(engine="python") as me:
         time.sleep(0.01)
     if me.rank == 0:
         me.notify(pypmix.EventCode(-5000), range=pypmix.Range.GLOBAL, info={{{HOSTILE!r}: {HOSTILE!r}}})
-        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).form()
+        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).construct()
     else:
         while not (folder / "stop").exists():
             time.sleep(0.01)
-        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).form()
+        me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).construct()
 """
 
 

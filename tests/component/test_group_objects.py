@@ -40,13 +40,14 @@ from pypmix.groups import (
     Left,
     MemberFailed,
 )
-from pypmix.recipes import Leadership
+from pypmix.recipes import Leadership, admission
 from pypmix.standard import codes
 from pypmix.standard.ops import (
     DeregisterEventHandler,
     Fence,
     Finalize,
     Get,
+    GroupAdmit,
     GroupConstruct,
     GroupDestruct,
     GroupEnter,
@@ -75,16 +76,23 @@ INVITED = int(EventCode.GROUP_INVITED)
 
 def test_a_block_is_a_group(me: Client, session: Groups) -> None:
     with me.group("g", [PEER, ME], context_id=True, timeout=1.5) as g:
-        assert (g.rank, g.size, g.members, g.context_id, g.epoch, g.leader) == (1, 2, (PEER, ME), 7, 1, None)
-        assert g.is_open
+        assert (g.rank, g.size, g.members, g.context_id, g.membership.epoch, g.membership.leader) == (
+            1,
+            2,
+            (PEER, ME),
+            7,
+            1,
+            None,
+        )
+        assert g.membership.is_open
         assert ME in g and list(g) == [PEER, ME] and g[0] == PEER
         g.fence(timeout=3)
-        g.notify(EventCode.custom(-5000))
+        me.notify(EventCode.custom(-5000), targets=g)
         session.data[PEER, "k"] = uint32(4)
-        assert g.get("k", 0) == g.get("k", PEER) == 4
+        assert me.get("k", g[0]) == me.get("k", PEER) == 4
         with pytest.raises(IndexError, match="ranks 0 to 1"):
-            g.get("k", 2)
-    assert not g.is_open
+            g[2]
+    assert not g.membership.is_open
     construct, fence, event, destruct, *_ = session.ops
     assert construct == GroupConstruct("g", (PEER, ME), (attrs.GROUP_ASSIGN_CONTEXT_ID(True), attrs.TIMEOUT(2)))
     assert fence == Fence((Proc("g", Rank.WILDCARD),), False, (attrs.TIMEOUT(3),))
@@ -106,7 +114,7 @@ def test_every_directive(me: Client, session: Groups) -> None:
         bootstrap=2,
         add=THIRD,
         info=[attrs.GROUP_FINAL_MEMBERSHIP_ORDER([ME, PEER])],
-    ).form()
+    ).construct()
     (op,) = session.asked(GroupConstruct)
     told = {info.key: info.value.data for info in op.directives}
     assert told.pop("pmix.grp.add").items == (THIRD,)
@@ -123,7 +131,7 @@ def test_every_directive(me: Client, session: Groups) -> None:
 
 
 def test_who_is_not_the_leader_does_not_say_that_it_is(me: Client, session: Groups) -> None:
-    me.group("g", [PEER, ME], leader=PEER).form()
+    me.group("g", [PEER, ME], leader=PEER).construct()
     (op,) = session.asked(GroupConstruct)
     assert [info.key for info in op.directives] == ["pypmix.grp.leader"]
 
@@ -178,7 +186,7 @@ def test_an_exception_leaves_and_runs_no_collective(me: Client, session: Groups)
     with pytest.raises(KeyError), me.group("g", [PEER, ME]) as g:
         raise KeyError("mine")
     assert [type(op) for op in session.ops] == [GroupConstruct, GroupLeave]
-    assert not g.is_open
+    assert not g.membership.is_open
 
 
 def test_an_exception_is_not_hidden_by_one_of_the_leave(me: Client, session: Groups) -> None:
@@ -220,7 +228,7 @@ def test_a_group_that_goes_while_it_is_destructed_is_gone(me: Client, session: G
 def test_the_view_is_of_now(me: Client, session: Groups) -> None:
     with me.group("g", [PEER, ME, THIRD]) as g:
         session.states["g"] = session.states["g"].replace(members=(ME, THIRD), epoch=2, leader=THIRD)
-        assert (g.rank, g.members, g.epoch, g.leader) == (0, (ME, THIRD), 2, THIRD)
+        assert (g.rank, g.members, g.membership.epoch, g.membership.leader) == (0, (ME, THIRD), 2, THIRD)
 
 
 def test_a_fence_goes_on_without_members_where_the_group_was_formed_so(me: Client, session: Groups) -> None:
@@ -581,7 +589,7 @@ def test_join_by_hand(me: Client, session: Groups) -> None:
 
 def test_a_request_to_join(me: Client, session: Groups) -> None:
     session.end_once_asked(GroupEnter, PEER, ME)
-    assert me.group("g").enter(PEER, timeout=5).members == (PEER, ME)
+    assert admission.enter(me, "g", PEER, timeout=5).members == (PEER, ME)
     me.raw.group_leave("g", info=[attrs.GROUP_INFO([attrs.HOSTNAME("n0")])])
     assert session.asked(GroupLeave) == [GroupLeave("g", (attrs.GROUP_INFO([attrs.HOSTNAME("n0")]),))]
 
@@ -835,3 +843,14 @@ def test_the_names_of_groups_are_asked_for_afresh(monkeypatch: pytest.MonkeyPatc
     me, session = opened(fresh=True)
     assert list(me.get("pmix.pgrp.nm", PEER)) == ["old"]
     assert [type(op) for op in session.ops] == [Get]
+
+
+def test_a_group_that_is_entered_by_its_former_member_is_the_same(me: Client, session: Groups) -> None:
+    session.end_once_asked(GroupEnter, PEER, ME)
+    group: Any = me.group("g")
+    with pytest.warns(DeprecationWarning, match=r"Group.enter is now `pypmix.recipes.admission.enter\(me, name, by\)`"):
+        assert group.enter(PEER, timeout=5) is group
+    assert group.members == (PEER, ME) and group.membership.is_open
+    session.refuses[GroupAdmit] = PMIxError("no")
+    with pytest.raises(PMIxError, match="no"), pytest.warns(DeprecationWarning, match="Group.admit is now"):
+        group.admit(THIRD)

@@ -41,7 +41,6 @@ from pypmix import (
     attrs,
 )
 from pypmix.events import Answer
-from pypmix.groups import GroupResults
 from pypmix.steps import Values
 from pypmix.types import (
     Answers,
@@ -174,7 +173,7 @@ def published(me: Client) -> None:
 
 
 def grouped(me: Client) -> None:
-    assert_type(me.group("g", me.job, context_id=True, timeout=5).form(), GroupResults)
+    assert_type(me.group("g", me.job, context_id=True, timeout=5).construct(), Group)
     assert_type(me.raw.group_destruct("g"), None)
     with me.group("g", [me.proc]) as group:
         assert_type(group, Group)

@@ -25,7 +25,7 @@ from pypmix.groups import (
     Left,
 )
 from pypmix.recipes import Leadership
-from pypmix.recipes.admission import Admission, request
+from pypmix.recipes.admission import Admission, admit, enter, request
 from pypmix.recipes.mpi import Communicator
 from pypmix.standard import ops
 from pypmix.steps import Values
@@ -34,13 +34,13 @@ from pypmix.steps import Values
 def used(me: Client) -> None:
     with me.group(procs=me.job, leader=me.job[0], ft=True, add=[me.proc], timeout=5) as group:
         assert_type(group, Group)
-        assert_type(group.leader, Proc | None)
-        assert_type(group.epoch, int)
+        assert_type(group.membership.leader, Proc | None)
+        assert_type(group.membership.epoch, int)
         group.fence(ft=False)
         assert_type(group.allgather(1), Values)
         assert_type(group.gather({}, codec=json), Values | None)
         group.leave()
-        with group.changes(since=group.epoch) as changes:
+        with group.changes(since=group.membership.epoch) as changes:
             assert_type(changes.next(timeout=5), Change)
             for change in changes:
                 match change:
@@ -48,9 +48,9 @@ def used(me: Client) -> None:
                         assert_type(proc, Proc | None)
     me.group("g", me.proc, leader="me")  # type: ignore[arg-type]
     assert_type(request(me, "g"), Group)
-    assert_type(me.group("g").enter(me.job), Group)
+    assert_type(enter(me, "g", me.job), Group)
     with Admission(me.group("g"), lambda event: event.refuse("no")):
-        me.group("g").admit(1)
+        admit(me.group("g"), 1)
 
 
 def invited(me: Client) -> None:
@@ -84,14 +84,14 @@ def led(group: Group) -> None:
 
 
 def drafted(group: Group) -> None:
-    blocking_draft.announce(group, group.procs, GroupEvent.HAS_JOINED)
+    blocking_draft.announce(group, group.members, GroupEvent.HAS_JOINED)
     with blocking_draft.Consent(group, lambda event: event.source, patience=1) as consent:
         assert_type(consent, blocking_draft.Consent)
         consent.leave(timeout=5)
 
 
 async def drafted_awaited(group: aio.Group) -> None:
-    await awaited_draft.announce(group, group.procs)
+    await awaited_draft.announce(group, group.members)
     async with awaited_draft.Consent(group) as consent:
         assert_type(consent, awaited_draft.Consent)
         await consent.leave()

@@ -12,6 +12,7 @@ from lib.fake_session import FakeSession
 from pypmix import (
     Client,
     Connection,
+    EventCode,
     NotFound,
     NotInitialized,
     NotSupported,
@@ -79,9 +80,9 @@ def test_it_is_an_address(me: Client, session: Session) -> None:
     both.fence(timeout=3)
     me.fence(both)
     assert [op.procs for op in session.asked(Fence)] == [(WHOLE,)] * 2
-    assert both.get("key", 0) == both.get("key", FAR) == 7
+    assert me.get("key", both[0]) == me.get("key", FAR) == 7
     assert {op.proc for op in session.asked(Get) if op.key == "key"} == {FAR}
-    both.notify(-4242)
+    me.notify(EventCode.custom(-4242), targets=both)
     (event,) = session.asked(NotifyEvent)
     assert "pmix.evrange" in [
         info.key for info in event.infos if info.value.data in (WHOLE, DataArray(codes.PROC, (WHOLE,)))
@@ -124,9 +125,8 @@ def test_a_disconnect_names_the_connection(me: Client, session: Session, what: s
         assert not both.is_open and "closed" in repr(both)
         both.disconnect()
         assert len(session.asked(Disconnect)) == 1
-        for use in (both.fence, lambda: both.notify(-4242)):
-            with pytest.raises(NotInitialized, match="has disconnected"):
-                use()
+        with pytest.raises(NotInitialized, match="has disconnected"):
+            both.fence()
 
 
 def test_a_disconnect_that_fails_may_be_tried_again(me: Client, session: Session) -> None:
@@ -152,9 +152,10 @@ def test_without_an_nspace(me: Client, session: Session) -> None:
     both = me.connect(ALL, exchange_only=True)
     assert (both.nspace, both.rank, both.proc, both.address) == (None, None, None, None)
     assert [*both] == [*ALL] and [*both.jobs] == ["far"] and repr(both) == "<Connection without an nspace of 2>"
-    for use in (both.fence, lambda: both.notify(-4242)):
-        with pytest.raises(NotSupported, match="no nspace"):
-            use()
+    with pytest.raises(NotSupported, match="no nspace"):
+        both.fence()
+    with pytest.warns(DeprecationWarning, match="targets=both"), pytest.raises(NotSupported, match="no nspace"):
+        both.notify(-4242)  # type: ignore[attr-defined]
     me.fence(both)
     assert session.asked(Fence)[0].procs == ALL
     both.disconnect()

@@ -24,7 +24,7 @@ from pypmix.aio.recipes import admission as awaited_admission
 from pypmix.aio.recipes import draft as awaited
 from pypmix.engine.groups import talk
 from pypmix.groups import GroupEvent
-from pypmix.recipes import joinrequests
+from pypmix.recipes import admission, joinrequests
 from pypmix.recipes.admission import Admission, request
 from pypmix.recipes.departures import CONFIRMED, NEVER, NUMBER, Departures
 from pypmix.recipes.draft import Consent, announce
@@ -221,7 +221,7 @@ def test_a_leave_where_calls_block(me: Client, session: Groups) -> None:
         session.tell(LEFT, "g", THIRD, members=(PEER, ME))
         assert join() == [None]
         assert session.asked(GroupLeave) == [GroupLeave("g")]
-        assert not g.is_open
+        assert not g.membership.is_open
     assert session.handlers == {}
     assert len(session.asked(GroupUnwatch)) == 1
 
@@ -230,13 +230,13 @@ def test_whoever_stays_may_ask_again(me: Client, session: Groups) -> None:
     with me.group("g", [PEER, ME]) as g, Consent(g, patience=1.0) as consent:
         with pytest.raises(OperationTimeout) as caught:
             consent.leave(timeout=0.01)
-        assert caught.value.missing == {PEER} and g.is_open and not session.asked(GroupLeave)
+        assert caught.value.missing == {PEER} and g.membership.is_open and not session.asked(GroupLeave)
         # The answer to the first one is late.
         late = last(session)
         session.raises(answers(PEER, request=late))
         consent.leave()
         assert last(session) != late
-        assert not g.is_open
+        assert not g.membership.is_open
         with pytest.raises(NotInitialized):
             consent.leave()
     assert session.handlers == {}
@@ -262,7 +262,7 @@ def test_a_request_that_cannot_be_sent_ends_the_wait(me: Client, session: Groups
         session.refuses[NotifyEvent] = LostConnection("gone")
         with pytest.raises(LostConnection):
             consent.leave()
-        assert g.is_open and len(session.asked(GroupUnwatch)) == 1
+        assert g.membership.is_open and len(session.asked(GroupUnwatch)) == 1
 
 
 @pytest.mark.parametrize("gone", [LostConnection("gone"), NotInitialized("closed")])
@@ -298,12 +298,14 @@ async def test_a_leave_in_an_event_loop(session: Groups) -> None:
     async with aio.Client() as me, me.group("g", [PEER, ME]) as g, awaited.Consent(g) as consent:
         with anyio.move_on_after(0.05):
             await consent.leave()
-        assert g.is_open and len(session.asked(GroupUnwatch)) == 1, "who gives the wait up leaves nothing behind"
+        assert g.membership.is_open and len(session.asked(GroupUnwatch)) == 1, (
+            "who gives the wait up leaves nothing behind"
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(consent.leave)
             await until(lambda: len(sent(session, statuses.LEAVE_REQUEST)) == 2)
             session.raises(answers(PEER, request=last(session)))
-        assert not g.is_open
+        assert not g.membership.is_open
     assert session.handlers == {}
 
 
@@ -557,7 +559,7 @@ async def test_a_request_that_is_given_up_in_an_event_loop(session: Groups) -> N
 async def test_a_wait_that_is_given_up_in_an_event_loop(session: Groups) -> None:
     async with aio.Client() as me:
         with anyio.move_on_after(0.05):
-            await me.group("g").enter(by=PEER)
+            await awaited_admission.enter(me, "g", by=PEER)
     assert session.asked(GroupLeave) == [GroupLeave("g")]
 
 
@@ -566,9 +568,9 @@ def test_whom_a_wait_names(me: Client, session: Groups) -> None:
     job = me.job
     for by in (PEER, 0, [PEER], job):
         with pytest.raises(PMIxError, match="no"):
-            me.group("g").enter(by=by)
+            admission.enter(me, "g", by=by)
         op = session.asked(GroupEnter)[-1]
         assert op.by(PEER) and op.by(THIRD) is (by is job) and not op.by(Proc("other", 0))
     with pytest.raises(ValueError):
-        me.group("g").enter(by=[])
+        admission.enter(me, "g", by=[])
     assert not session.asked(GroupLeave)

@@ -167,7 +167,7 @@ def test_a_proc_that_all_approve_of_is_a_member(make: Make) -> None:
     team.run()
     assert ticket.result.members == (*P[:4], P[6])
     assert ticket.result.context_id == 9
-    assert ticket.result.infos == (said, mine)
+    assert ticket.result.membership.infos == (said, mine)
     assert team.agree() == [0, 1, 2, 3, 6]
     for rank in range(4):
         (request,), (update,) = team.asked[rank], team.world[rank].seen

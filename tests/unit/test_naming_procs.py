@@ -9,19 +9,20 @@ from pypmix.arguments import together
 
 ALL = Proc("job", Rank.WILDCARD)
 ONE, TWO = Proc("job", 1), Proc("far", 2)
+ADDRESS = Proc("acme", Rank.WILDCARD)
 
 
 class Addressed:
     """As groups and connections are."""
 
-    address = Proc("acme", Rank.WILDCARD)
+    _address = ADDRESS
 
     def __iter__(self):
         return iter((ONE, TWO))
 
 
 class Nameless(Addressed):
-    address = None
+    _address = None
 
 
 @pytest.mark.parametrize(
@@ -29,10 +30,10 @@ class Nameless(Addressed):
     [
         (ALL, (ALL,)),
         ([ONE, TWO], (ONE, TWO)),
-        (Addressed(), (Addressed.address,)),
+        (Addressed(), (ADDRESS,)),
         (Nameless(), (ONE, TWO)),
-        ([Addressed()], (Addressed.address,)),
-        ((ALL, Addressed(), Nameless()), (ALL, Addressed.address, ONE, TWO)),
+        ([Addressed()], (ADDRESS,)),
+        ((ALL, Addressed(), Nameless()), (ALL, ADDRESS, ONE, TWO)),
         (iter([ProcSet([ONE]), TWO]), (ONE, TWO)),
         ([ONE, "job"], (ONE, "job")),
         ([7], (7,)),

@@ -23,6 +23,7 @@ from pypmix import (
     Group,
     PMIxError,
     Proc,
+    Rank,
     SpawnedJob,
     Tool,
     aio,
@@ -39,7 +40,7 @@ from pypmix.types import uint32
 
 ROOT = Path(__file__).parents[2]
 OTHER = Proc("job", 2)
-MOST = {Client: 46, aio.Client: 46, Tool: 51, Group: 29}
+MOST = {Client: 46, aio.Client: 46, Tool: 51, Group: 15, aio.Group: 15, Connection: 16, aio.Connection: 16}
 """The most public members that a class may have."""
 
 
@@ -90,14 +91,92 @@ def test_no_former_name_is_a_member() -> None:
         assert name not in dir(importlib.import_module(module))
 
 
-@pytest.mark.parametrize("old", CLIENT)
-@pytest.mark.parametrize("kind", [Client, aio.Client])
-def test_each_former_name_leads_to_something_that_exists(kind: type, old: str) -> None:
-    assert hasattr(kind, ALIASES.get(old) or split_path(CLIENT[old])[0][0])
-    assert ("`" in CLIENT[old]) <= (old in ALIASES)
-    shown = show(f"pypmix.Client.{old}")
-    assert shown.startswith("me.") or shown.count("`") >= 2
+@pytest.mark.parametrize(
+    ("form", "old"),
+    [
+        (form, old)
+        for form in ("pypmix", "pypmix.aio")
+        for old in RENAMES
+        if is_member(old) and old.startswith(("pypmix.Client", "pypmix.Connection", "pypmix.Group"))
+    ],
+)
+def test_each_former_name_leads_to_something_that_exists(form: str, old: str) -> None:
+    owner, _, name = old.removeprefix("pypmix.").partition(".")
+    kind = resolve(f"{form}.{owner}")
+    assert name not in members(kind)
+    assert hasattr(kind, split_path(ALIASES.get(old, RENAMES[old]))[0][0])
+    assert ("`" in RENAMES[old]) <= (old in ALIASES)
+    shown = show(old)
+    assert shown.startswith(("me.", "both.", "team.")) or shown.count("`") >= 2
     assert "@" not in shown
+
+
+def test_the_former_members_of_a_group_work_and_warn(
+    me: Any, session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.answers[ops.GroupConstruct] = ops.GroupResults((me.proc, OTHER), 7)
+    session.data[OTHER, "k"] = uint32(5)
+    monkeypatch.setattr(
+        session, "group_state", lambda name: ops.GroupState(name, (me.proc, OTHER), leader=OTHER), raising=False
+    )
+    group: Any = me.group("team", [0, OTHER])
+    with pytest.warns(DeprecationWarning, match="Group.form is now `construct`, which returns the group: the old"):
+        assert group.form().context_id == 7
+    olds = {
+        "address": Proc("team", Rank.WILDCARD),
+        "epoch": 1,
+        "infos": (),
+        "is_open": True,
+        "leader": OTHER,
+        "partial": False,
+        "proc": Proc("team", Rank.WILDCARD),
+        "procs": (me.proc, OTHER),
+    }
+    for old, value in olds.items():
+        with pytest.warns(DeprecationWarning, match=f"pypmix.Group.{old} is now ") as seen:
+            assert getattr(group, old) == value
+        assert seen[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match=r"Group.get is now `me.get\(key, team\[rank\]\)`: the old") as seen:
+        assert group.get("k", 1) == 5
+    assert seen[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="is now"):
+        group.barrier(timeout=5)
+    assert session.ops[-1] == ops.Fence((Proc("team", Rank.WILDCARD),), False, (attrs.TIMEOUT(5),))
+    with pytest.warns(DeprecationWarning, match="is now"):
+        group.notify(-5000)
+    with pytest.warns(DeprecationWarning, match="is now"):
+        assert group.state().members == (me.proc, OTHER)
+    with pytest.raises(AttributeError, match="'Group' object has no attribute 'leaves'"):
+        _ = group.leaves
+    with pytest.raises(AttributeError, match="'Group' object has no attribute '_leaves'"):
+        _ = group._leaves
+    group.leave()
+    assert not group.membership.is_open
+
+
+PROGRAM_OF_GROUPS = """\
+from pypmix import Client
+
+with Client() as me, me.group("g", me.job) as g:
+    print(g.leader, g.epoch, g.procs, g.is_open)
+    g.barrier(timeout=5)
+    g.get("key", 0)
+    with me.invite("h", me.job) as invite:
+        team = invite.complete()
+    print(team.partial)
+    both = me.connect([0, 1])
+    both.barrier()
+    print(found.leader, found.get("a"), found.procs)
+"""
+
+
+def test_groups_and_connections_are_rewritten() -> None:
+    found = Rewriter(PROGRAM_OF_GROUPS)
+    expected = PROGRAM_OF_GROUPS.replace("g.leader, g.epoch", "g.membership.leader, g.membership.epoch")
+    expected = expected.replace("g.procs, g.is_open", "g.members, g.membership.is_open").replace("barrier", "fence")
+    assert found.result() == expected.replace("team.partial", "team.membership.is_partial")
+    assert left(found) == [(6, "Group.get")]
+    assert notes(found) == [(12, "Group.leader")]
 
 
 @pytest.mark.parametrize("old", OBJECTS)
@@ -132,8 +211,8 @@ def test_a_name_that_never_was_is_an_attribute_error_of_its_module(module: str) 
         ("register_cleanup", ("/a",), {"procs": OTHER}, call.control(OTHER).register_cleanup("/a")),
         ("barrier", (), {"timeout": 2}, call.fence(timeout=2)),
         ("monitor_file", ("/a", 5), {"size": True}, call.monitors.watch_file("/a", 5, size=True)),
-        ("group_enter", ("g",), {"by": OTHER}, call.group("g").enter(by=OTHER)),
-        ("group_construct", ("g", OTHER), {"ft": True}, call.group("g", OTHER, ft=True).form()),
+        ("group_enter", ("g",), {"by": OTHER}, call.group("g")._enter(by=OTHER)),
+        ("group_construct", ("g", OTHER), {"ft": True}, call.group("g", OTHER, ft=True)._form()),
         ("heartbeat", (), {}, call.monitors.send_heartbeat()),
     ],
 )
@@ -141,7 +220,7 @@ def test_a_path_takes_the_arguments_of_the_former_method(
     old: str, given: tuple[Any, ...], options: dict[str, Any], expected: Any
 ) -> None:
     client = Mock()
-    follow(client, CLIENT[old], given, options)
+    follow(client, ALIASES.get(f"pypmix.Client.{old}", CLIENT[old]), given, options)
     assert client.mock_calls[-1] == expected
 
 

@@ -137,7 +137,9 @@ def test_a_host_is_a_plain_function() -> None:
 
 @pytest.mark.parametrize(("leader", "term", "stands"), [(PROC, 1, True), (None, 2, True), (None, 0, False)])
 def test_a_leader_follows_another_one_in_a_group_that_has_had_one(leader: Proc | None, term: int, stands: bool) -> None:
-    group: Any = SimpleNamespace(name="g", leader=leader, state=lambda: SimpleNamespace(term=term))
+    group: Any = SimpleNamespace(
+        name="g", membership=SimpleNamespace(state=lambda: SimpleNamespace(leader=leader, term=term))
+    )
     with nullcontext() if stands else pytest.raises(ValueError, match="'g' has no leader to be followed"):
         candidacy.check(group, print, 1.0)
     with pytest.raises(TypeError, match="elect is a function"):

@@ -19,5 +19,5 @@ with Client() as me:
         size = both.jobs[partner].size
         print(f"rank {me.rank} of {myself} is {both.rank} of {both.size} with {split_nspace(partner)[0]}'s {size}")
         both.fence(collect=True, timeout=30)
-        first, last = both.get("endpoint", 0), both.get("endpoint", both.size - 1)
+        first, last = me.get("endpoint", both[0]), me.get("endpoint", both[both.size - 1])
         print(f"{myself} {me.rank} knows {first} to {last}")

@@ -7,10 +7,9 @@ from weakref import WeakSet
 
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
-from pypmix.arguments import MISSING, flag, flags, timed, together
+from pypmix.arguments import flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
-from pypmix.lazy import renamed
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Get
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos, Key, Procs
-    from pypmix.standard.enums import EventCode, Scope
+    from pypmix.standard.enums import EventCode
 
 
 class _Participants(Addressed):
@@ -75,6 +74,10 @@ class Connection(ConnectionView, Exchanging):
             PartialSuccess: A participant ended before it called; servers of the Python engine do not wait for procs
                 that have ended, and never raise it.
 
+        Example:
+            >>> both = await me.connect([0, Proc("other", 0)])
+            >>> await both.disconnect(timeout=60)
+
         PMIx Standard: "Process Management", "Connecting and Disconnecting Processes"; RFC 0003.
         """
         address = self.address
@@ -107,61 +110,11 @@ class Connection(ConnectionView, Exchanging):
     def _among(self) -> Among:
         return _Participants(self._client, self._port, self._steps, self._whole("collective"))
 
-    @renamed("pypmix.Connection")
-    async def get(
-        self,
-        key: Key,
-        member: int | Proc,
-        *,
-        default: Any = MISSING,
-        timeout: float | None = None,
-        optional: bool = False,
-        refresh: bool = False,
-        scope: Scope | None = None,
-        info: Infos = None,
-    ) -> Any:
-        """`PMIx_Get`: the value that a participant put under a key; see `get` of a client.
+    async def _get(self, key: Key, member: int | Proc, **options: Any) -> Any:
+        return await self._client.get(key, self[member] if isinstance(member, int) else member, **options)
 
-        Args:
-            key: A key, or an attribute.
-            member: Its rank in the connection, or the proc.
-            default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until it commits the key; 0 not to wait, None up to the server (some 2 s).
-            optional: Use only values that this process holds already.
-            refresh: Ask the server even for a value that this process has read before.
-            scope: Take only a value that was put with this scope.
-            info: Further infos or a mapping.
-
-        Raises:
-            IndexError: The connection has no such rank.
-            NotFound: It has not put it, and no default was given.
-        """
-        proc = self[member] if isinstance(member, int) else member
-        return await self._client.get(
-            key,
-            proc,
-            default=default,
-            timeout=timeout,
-            optional=optional,
-            refresh=refresh,
-            scope=scope,
-            info=info,
-        )
-
-    async def notify(
-        self,
-        code: EventCode,
-        *,
-        affected: Procs = None,
-        non_default: bool = False,
-        cache: bool = True,
-        info: Infos = None,
-    ) -> None:
-        """`PMIx_Notify_event`: raise an event for all participants, the caller among them; see `notify` of a client."""
-        targets = self._whole("notify")
-        await self._client.notify(
-            code, targets=targets, affected=affected, non_default=non_default, cache=cache, info=info
-        )
+    async def _notify(self, code: EventCode, **options: Any) -> None:
+        await self._client.notify(code, targets=self._whole("notify"), **options)
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from pypmix.aio.handlers import Handler
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.streams import Stream
-from pypmix.arguments import flag, number_of, proc_info
+from pypmix.arguments import flag, number_of, proc_info, together
 from pypmix.events import Event, event_code, event_of
 from pypmix.lazy import renamed
 from pypmix.standard import attrs, codes, keys, statuses
@@ -253,7 +253,7 @@ class Events(Asks):
             if data_range not in (None, Range.CUSTOM):
                 raise ValueError(f"targets are a custom range, so they cannot go with range {data_range!r}")
             data_range = Range.CUSTOM
-            others += (proc_info(keys.EVENT_CUSTOM_RANGE, self._procs(targets)),)
+            others += (proc_info(keys.EVENT_CUSTOM_RANGE, together(self._procs(targets))),)
         elif data_range == Range.CUSTOM and not any(item.key == keys.EVENT_CUSTOM_RANGE for item in others):
             raise ValueError("Range.CUSTOM needs targets")
         others += _affected(self._procs(affected))

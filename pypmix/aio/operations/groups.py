@@ -9,10 +9,9 @@ from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
 from pypmix.answers import UNANSWERED
-from pypmix.arguments import MISSING, flag, flags, proc_tuple, ranked, target, timed
+from pypmix.arguments import flag, flags, proc_tuple, ranked, target, timed
 from pypmix.engine.common import ignore
 from pypmix.group import Change, GroupView, automatic_name, change_of, expand, group_members_op, group_names_op
-from pypmix.lazy import renamed
 from pypmix.psets import members_in, names_in, names_value, optional
 from pypmix.standard import codes, keys
 from pypmix.standard.attrs import GROUP_FT_COLLECTIVE
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from pypmix.aio.waits import Port
     from pypmix.arguments import Infos, Key, Procs, Target
     from pypmix.standard import ops
-    from pypmix.standard.enums import EventCode, Scope
+    from pypmix.standard.enums import EventCode
     from pypmix.standard.ops import GroupResults
 
 _OPTIONAL = flag(keys.OPTIONAL)
@@ -102,12 +101,13 @@ class Changes(Stream[Change]):
 
 class _Members(Addressed):
     def __init__(self, client: Asks, steps: Steps, group: Group, ft: bool) -> None:
-        super().__init__(client, group.port, steps, group.address, (GROUP_FT_COLLECTIVE(True),) if ft else ())
+        address = Proc(group.name, RANK_WILDCARD)
+        super().__init__(client, group.membership.port, steps, address, (GROUP_FT_COLLECTIVE(True),) if ft else ())
         self._group = group
         self.ft = ft
 
     def members(self) -> tuple[Proc, ...]:
-        return self._group.state().members
+        return self._group.membership.state().members
 
 
 class Group(GroupView, Exchanging):
@@ -117,8 +117,6 @@ class Group(GroupView, Exchanging):
     exception that leaves the block lets the caller leave the group without waiting: the others may not be about to end.
     The end of the block does nothing if the caller has left the group in it, or the group is gone.
     """
-
-    port: Port
 
     def __init__(
         self,
@@ -130,32 +128,38 @@ class Group(GroupView, Exchanging):
         results: GroupResults | None = None,
         directives: tuple[Info, ...] = (),
     ) -> None:
-        super().__init__(port, name)
+        super().__init__(port, name, results)
         self._client = client
+        self._port = port
         self._op = op
         self._timeout = timeout
-        self._results = results
         self._ft = any(info.key == keys.GROUP_FT_COLLECTIVE for info in (directives if op is None else op.directives))
         self._steps: Steps | None = None
 
     async def construct(self) -> Self:
-        """`PMIx_Group_construct`: construct the group; all of its members call it. Returns the group itself.
+        """`PMIx_Group_construct`: construct the group without a `with` block; all of its members call it.
+
+        Returns:
+            The group itself.
 
         Raises:
             PMIxError: As for entering it; see `group` of a client.
+
+        Example:
+            >>> team = await me.group("team", me.job).construct()
+            >>> await team.destruct()
         """
-        await self.form()
+        await self._form()
         return self
 
-    async def form(self) -> GroupResults:
-        """Construct the group; return its members by group rank, and the context id."""
+    async def _form(self) -> GroupResults:
         if self._op is None:
             raise NotInitialized(
                 f"the group {self._name!r} is gone, and an invited group cannot be constructed again",
                 operation="group_construct",
                 hint="invite its members again",
             )
-        results = self._results = await self.port.run(self._op, lambda _: GroupLeave(self._name))
+        results = self._membership.results = await self._port.run(self._op, lambda _: GroupLeave(self._name))
         self._steps = None
         return results
 
@@ -172,17 +176,17 @@ class Group(GroupView, Exchanging):
             OperationTimeout: Not all called it in time; the group is open as before.
         """
         op = _destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
-        if not self.is_open:
+        if not self._membership.is_open:
             return
         try:
-            await self.port.run(op)
+            await self._port.run(op)
         except NotFound:
-            if self.is_open:
+            if self._membership.is_open:
                 raise
         else:
             if self._client.supports("get.refresh"):
                 forget_steps(self._client.proc, self._name)
-        self._results = None
+        self._membership.results = None
 
     async def leave(self, *, info: Infos = None) -> None:
         """`PMIx_Group_leave`: leave the group; the others continue without the caller.
@@ -194,60 +198,17 @@ class Group(GroupView, Exchanging):
             info: Further infos or a mapping, for the others.
         """
         op = GroupLeave(self._name, infos(info))
-        self.state()
-        await self.port.run(op)
-        self._results = None
+        self._membership.state()
+        await self._port.run(op)
+        self._membership.results = None
 
-    async def enter(self, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Self:
-        """Wait until the first member of an open group of this name admits the caller, by `admit`.
-
-        Opt-in behaviour of pypmix, between its own processes; no C function does it. To ask the members of a group for
-        it, use `pypmix.recipes.admission`.
-
-        Args:
-            by: The members that may admit the caller: the first one, and the members that may follow it as the first.
-            timeout: Seconds to wait; no limit by default.
-            info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
-
-        Returns:
-            The group itself.
-
-        Raises:
-            OperationTimeout: No member has admitted the caller in time.
-            PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
-        """
-        session = self.port.session
-        named = frozenset(expand(session, proc_tuple(ranked(by, session.proc))))
-        wild = frozenset([proc.nspace for proc in named if proc.rank == RANK_WILDCARD])
-        op = GroupEnter(self._name, lambda proc: proc in named or proc.nspace in wild, timed(infos(info), timeout))
-        try:
-            self._results = await self.port.run(op, lambda _: GroupLeave(self._name))
-        except PMIxError:
-            raise
-        except BaseException:
-            with suppress(PMIxError):
-                session.submit(GroupLeave(self._name), ignore)
-            raise
-        self._op, self._steps = None, None
-        self._ft = any(item.key == keys.GROUP_FT_COLLECTIVE for item in op.directives)
+    async def _enter(self, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Self:
+        client: Any = self._client
+        vars(self).update(vars(await enter(client, self._name, by, timeout=timeout, info=info)))
         return self
 
-    async def admit(self, proc: Target, *, timeout: float | None = None) -> None:
-        """Take a proc in as the last member, as the first one; it waits for that by `enter`, before or after.
-
-        The others see `Joined`. Opt-in behaviour of pypmix, between its own processes; no C function does it.
-
-        Args:
-            proc: The proc, or a rank of the caller's job.
-            timeout: Seconds to wait for it; no limit by default.
-
-        Raises:
-            NotFound: It has ended, or the group is gone, or the caller has left it.
-            OperationTimeout: It has not come in time.
-            PMIxError: The caller is not the first member (`ERR_BAD_PARAM`).
-        """
-        self.state()
-        await self.port.run(GroupAdmit(self._name, target(proc, self._client.proc), timed((), timeout)))
+    async def _admit(self, proc: Target, *, timeout: float | None = None) -> None:
+        await admit(self, proc, timeout=timeout)
 
     async def fence(
         self,
@@ -273,75 +234,27 @@ class Group(GroupView, Exchanging):
             OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
             PartialSuccess: A member left or ended before it called the fence; all others have called it.
         """
-        self.state()
+        self._membership.state()
         directives = infos(info)
         if self._ft if ft is None else ft:
             directives += (GROUP_FT_COLLECTIVE(True),)
         elif self._ft:
             # The group itself says otherwise.
             directives += (GROUP_FT_COLLECTIVE(False),)
-        await self._client.fence(self.address, collect=collect, timeout=timeout, commit=commit, info=directives)
+        await self._client.fence(self, collect=collect, timeout=timeout, commit=commit, info=directives)
 
-    @renamed("pypmix.Group")
-    async def get(
-        self,
-        key: Key,
-        member: int | Proc,
-        *,
-        default: Any = MISSING,
-        timeout: float | None = None,
-        optional: bool = False,
-        refresh: bool = False,
-        scope: Scope | None = None,
-        info: Infos = None,
-    ) -> Any:
-        """`PMIx_Get`: the value that a member put under a key; see `get` of a client.
-
-        Args:
-            key: A key, or an attribute.
-            member: Its group rank, or the proc.
-            default: Returned instead of raising `NotFound`.
-            timeout: Seconds to wait until the member commits the key; 0 not to wait, None up to the server (some 2 s).
-            optional: Use only values that this process holds already.
-            refresh: Ask the server even for a value that this process has read before.
-            scope: Take only a value that was put with this scope.
-            info: Further infos or a mapping.
-
-        Raises:
-            IndexError: The group has no such rank.
-            NotFound: It has not put it, and no default was given.
-        """
+    async def _get(self, key: Key, member: int | Proc, **options: Any) -> Any:
         proc = member if isinstance(member, Proc) else self[member]
-        return await self._client.get(
-            key,
-            proc,
-            default=default,
-            timeout=timeout,
-            optional=optional,
-            refresh=refresh,
-            scope=scope,
-            info=info,
-        )
+        return await self._client.get(key, proc, **options)
 
-    async def notify(
-        self,
-        code: EventCode,
-        *,
-        affected: Procs = None,
-        non_default: bool = False,
-        cache: bool = True,
-        info: Infos = None,
-    ) -> None:
-        """`PMIx_Notify_event`: raise an event for all members, the caller among them; see `notify` of a client."""
-        self.state()
-        await self._client.notify(
-            code, targets=self.address, affected=affected, non_default=non_default, cache=cache, info=info
-        )
+    async def _notify(self, code: EventCode, **options: Any) -> None:
+        self._membership.state()
+        await self._client.notify(code, targets=self, **options)
 
     def _among(self) -> Among:
-        own, now = self._client.proc, self.state().members
+        own, now = self._client.proc, self._membership.state().members
         if self._steps is None or self._steps.over:
-            self._steps = steps_of(own, self._name, self._formed().members or now)
+            self._steps = steps_of(own, self._name, self._membership.require_results().members or now)
         if not self._steps.members.issuperset(now):
             # New members do not know how often the others have called.
             self._steps = steps_of(own, self._name, now)
@@ -357,15 +270,15 @@ class Group(GroupView, Exchanging):
                 missed before it is opened.
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
         """
-        return Changes(self.port, self._name, since, buffer)
+        return Changes(self._port, self._name, since, buffer)
 
     async def __aenter__(self) -> Self:
-        return self if self.is_open else await self.construct()
+        return self if self._membership.is_open else await self.construct()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self.is_open:
+        if not self._membership.is_open:
             return
         if error is None:
             await self.destruct()
@@ -525,6 +438,68 @@ class Groups(Asks):
                 job=session.proc.nspace,
             )
         return names_value(names)
+
+
+async def enter(client: Groups, name: str, by: Procs, *, timeout: float | None = None, info: Infos = None) -> Group:
+    """Wait until the first member of an open group admits the caller, by `admit`.
+
+    Opt-in behaviour of pypmix, between its own processes; no C function does it. `request` asks the members for it.
+
+    Args:
+        client: The caller's client.
+        name: The group's name.
+        by: The members that may admit the caller: the first one, and the members that may follow it as the first.
+        timeout: Seconds to wait; no limit by default.
+        info: Further infos or a mapping, such as `attrs.GROUP_INFO`.
+
+    Returns:
+        The group, which is open.
+
+    Raises:
+        OperationTimeout: No member has admitted the caller in time.
+        PMIxError: There is a group or a job of this name that the caller knows already (`ERR_EXISTS`).
+
+    Example:
+        >>> team = await admission.enter(me, "team", by=0, timeout=60)
+    """
+    port: Port = client.group(name).membership.port
+    session = port.session
+    named = frozenset(expand(session, proc_tuple(ranked(by, session.proc))))
+    wild = frozenset([proc.nspace for proc in named if proc.rank == RANK_WILDCARD])
+    op = GroupEnter(name, lambda proc: proc in named or proc.nspace in wild, timed(infos(info), timeout))
+    try:
+        results = await port.run(op, lambda _: GroupLeave(name))
+    except PMIxError:
+        raise
+    except BaseException:
+        with suppress(PMIxError):
+            session.submit(GroupLeave(name), ignore)
+        raise
+    return Group(client, port, name, None, None, results, op.directives)
+
+
+async def admit(group: Group, proc: Target, *, timeout: float | None = None) -> None:
+    """Take a proc into an open group as the last member, as the first member; it waits for that by `enter`.
+
+    The others see `Joined`. Opt-in behaviour of pypmix, between its own processes; no C function does it.
+
+    Args:
+        group: The group.
+        proc: The proc, or a rank of the caller's job; it may call `enter` before or after.
+        timeout: Seconds to wait for it; no limit by default.
+
+    Raises:
+        NotFound: It has ended, or the group is gone, or the caller has left it.
+        OperationTimeout: It has not entered in time.
+        PMIxError: The caller is not the first member (`ERR_BAD_PARAM`).
+
+    Example:
+        >>> async with me.group("team", me.job) as team:
+        ...     await admission.admit(team, 4, timeout=60)
+    """
+    group.membership.state()
+    port: Port = group.membership.port
+    await port.run(GroupAdmit(group.name, target(proc, port.session.proc), timed((), timeout)))
 
 
 def _destruct_op(name: str, timeout: float | None, info: Infos, ft: bool) -> GroupDestruct:

@@ -7,7 +7,7 @@ from time import monotonic
 
 from pypmix.aio.handlers import Handler
 from pypmix.aio.mailbox import Ended, Mailbox
-from pypmix.aio.operations.groups import Group
+from pypmix.aio.operations.groups import Group, admit, enter
 from pypmix.aio.waits import Beside, Port, settled, shielded
 from pypmix.arguments import limit, timed
 from pypmix.group import group_members_op
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos
     from pypmix.events import Event
 
+__all__ = ["Admission", "admit", "enter", "request"]
 
 MAX_EVENTS = 4096
 """The most events that are kept for a process that is busy; of more the oldest are dropped."""
@@ -62,7 +63,7 @@ async def request(
         PermissionDenied: A member refuses.
         OperationTimeout: Not all members have answered in time.
     """
-    port = client.group(name).port
+    port: Port = client.group(name).membership.port
     told = infos(info)
     asking = Asking(port.session.proc, name, told, limit(patience) or 0.0)
     op = GroupEnter(name, asking.trusts, timed(told, timeout))
@@ -121,7 +122,7 @@ class Admission:
 
     def __init__(self, group: Group, approve: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:
         self._group = group
-        self._port = group.port
+        self._port: Port = group.membership.port
         self._approve = approve
         self._patience = limit(patience) or 0.0
         self._requests = Requests(group, self._patience)
@@ -131,7 +132,7 @@ class Admission:
         self._serving: Beside | None = None
 
     async def __aenter__(self) -> Self:
-        name = self._group.state().name
+        name = self._group.membership.state().name
         self._port.attend()
         self._watch = await self._port.run(GroupWatch(name, self._box.put, self._box.end), GroupUnwatch)
         self._handler.begin(lambda deliver, ended: self._requests.listening(self._box.put, deliver, ended))
@@ -169,7 +170,7 @@ class Admission:
                 while (approved := requests.approved) is not None:
                     error: PMIxError | None = None
                     try:
-                        await self._group.admit(approved, timeout=self._patience)
+                        await admit(self._group, approved, timeout=self._patience)
                     except PMIxError as failed:
                         error = failed
                     requests.done(error)

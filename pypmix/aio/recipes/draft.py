@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from pypmix.aio.operations.groups import Group
+    from pypmix.aio.waits import Port
     from pypmix.arguments import Procs
     from pypmix.events import Event
 
@@ -38,7 +39,7 @@ async def announce(group: Group, procs: Procs, code: int = statuses.REQUESTED) -
     """
     op = announcement(group, procs, code)
     if op is not None:
-        await group.port.run(op)
+        await group.membership.port.run(op)
 
 
 class Consent:
@@ -56,7 +57,7 @@ class Consent:
 
     def __init__(self, group: Group, confirm: Callable[[Event], Any] | None = None, *, patience: float = 5.0) -> None:
         self._group = group
-        self._port = group.port
+        self._port: Port = group.membership.port
         self._confirm = confirm
         self._departures = Departures(group, limit(patience) or 0.0)
         self._handler = Handler(self._port, self._confirm_leave)
@@ -73,7 +74,7 @@ class Consent:
             ResourceBusy: The caller waits for them already.
         """
         end = NEVER if timeout is None else monotonic() + (limit(timeout) or 0.0)
-        name = self._group.state().name
+        name = self._group.membership.state().name
         if self._departures.wake is not None:
             raise ResourceBusy(f"the caller is leaving {name!r} already")
         box: Mailbox[object] = Mailbox(self._port, 1)
@@ -112,7 +113,7 @@ class Consent:
         return min(end, *missing.values()) if missing else 0.0
 
     async def __aenter__(self) -> Self:
-        self._group.state()
+        self._group.membership.state()
         self._port.attend()
         self._handler.begin(self._departures.listening)
         await self._handler.ready()

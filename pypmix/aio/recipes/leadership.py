@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from pypmix.aio.operations.groups import Group
+    from pypmix.aio.waits import Port
     from pypmix.standard.types import Proc
 
 MAX_TERMS = 1024
@@ -32,7 +33,7 @@ class Leadership:
     def __init__(self, group: Group, elect: Callable[[Iterable[Proc]], Proc | None], patience: float) -> None:
         check(group, elect, patience)
         self._group = group
-        self._port = group.port
+        self._port: Port = group.membership.port
         self._terms: Mailbox[Term] = Mailbox(self._port, MAX_TERMS)
         self._term: Term | None = None
         self._candidacy = Candidacy(self._port.session.proc, group.name, elect, self)
@@ -75,7 +76,7 @@ class Leadership:
         self._ids.append(GroupUnwatch(await self._port.run(watch, GroupUnwatch)))
         try:
             # Changes since the watch began are reported again, and have no effect then.
-            self._candidacy.begin(self._group.state())
+            self._candidacy.begin(self._group.membership.state())
             follower.begin(name)
             handler = RegisterEventHandler(follower.failed, (LEADER_FAILED,))
             self._ids.append(DeregisterEventHandler(await self._port.run(handler, DeregisterEventHandler)))

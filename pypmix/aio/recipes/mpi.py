@@ -59,7 +59,7 @@ class Communicator:
         name = str(group.name if isinstance(group, GroupView) else group.nspace)
         if rank is None:
             raise NotSupported("the server assigned no ranks to the connection", operation="communicator")
-        maker = self._maker = Maker(group.procs[rank], name, self._session)
+        maker = self._maker = Maker(group[rank], name, self._session)
         offers = await self._tell(maker, False)
         world = agreed(name, offers)
         if not world:

@@ -118,13 +118,13 @@ def direct_modex(me):
 @scenario("", "group group group group")
 def groups(me):
     for number, wanted in enumerate((False, True)):
-        me.group(f"acme-{number}", me.job, context_id=wanted, timeout=LIMIT).form()
+        me.group(f"acme-{number}", me.job, context_id=wanted, timeout=LIMIT).construct()
         me.raw.group_destruct(f"acme-{number}", timeout=LIMIT)
 
 
 @scenario("", "group group", size=4)
 def groups_across_nodes(me):
-    me.group("acme", [me.job[0], me.job[1], me.job[3]], context_id=True, info={"acme.hint": uint32(7)}).form()
+    me.group("acme", [me.job[0], me.job[1], me.job[3]], context_id=True, info={"acme.hint": uint32(7)}).construct()
     me.raw.group_destruct("acme")
 
 
@@ -295,7 +295,7 @@ def refusals(me):
         attempt(lambda: me._run(ops.Log((info("acme.log", "text"),))))
         attempt(lambda: me.control(me.job[1]).request(info={attrs.JOB_CTRL_SIGNAL: 10}))
         attempt(lambda: me._run(ops.GetCredential()))
-    attempt(lambda: me.group("acme", me.job, timeout=LIMIT).form())
+    attempt(lambda: me.group("acme", me.job, timeout=LIMIT).construct())
     me.fence(timeout=LIMIT)
 
 

@@ -101,7 +101,7 @@ async def identity(me):
         if me.rank == 1:
             await me.notify(LOAD, targets=whole, info={"acme.to": "all"})
             await some.notify(LOAD, info={"acme.to": "some"})
-            await both.notify(LOAD, info={"acme.to": "end"})
+            await me.notify(LOAD, targets=both, info={"acme.to": "end"})
         while "end" not in heard:
             heard.append((await events.get(timeout=20)).info["acme.to"])
     found["heard"] = heard

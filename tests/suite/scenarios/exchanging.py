@@ -1,4 +1,4 @@
-"""Values for all: `bcast`, `allgather`, `gather`, `scatter` and `barrier`."""
+"""Values for all: `bcast`, `allgather`, `gather` and `scatter`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def again(me, rounds, who=None):
         check("gather", seen, [{"rank": each} for each in range(size)] if first else None)
         values = [bytes([each, number]) for each in range(size)] if first else None
         check("scatter", await who.scatter(values, root, timeout=40), bytes([rank, number]))
-        await who.barrier(timeout=40)
+        await who.fence(timeout=40)
     return wrong
 
 
@@ -50,7 +50,7 @@ class OfAJob:
 
     def __init__(self, me):
         self.rank = me.rank
-        self.bcast, self.allgather, self.barrier = me.bcast, me.allgather, me.barrier
+        self.bcast, self.allgather, self.fence = me.bcast, me.allgather, me.fence
         self.gather, self.scatter = me.gather, me.scatter
         self.size = me.job.size
 

@@ -53,7 +53,7 @@ async def cancelled(me, kind, again):
     if kind in ("disconnect", "destruct"):
         await collective(me, "connect" if kind == "disconnect" else "construct", 40)
     if kind == "group fence":
-        await me.group("acme.up", me.job.procs, timeout=40).form()
+        await me.group("acme.up", me.job.procs, timeout=40).construct()
     await me.fence(timeout=40)
     if me.rank == 0:
         task = await asked(collective(me, kind, 60))

@@ -15,7 +15,7 @@ def collective(me, kind, connection):
         "fence": lambda limit: me.fence(procs, timeout=limit),
         "connect": lambda limit: me.connect(procs, timeout=limit),
         "disconnect": lambda limit: connection.disconnect(timeout=limit),
-        "construct": lambda limit: me.group("acme.up", procs, timeout=limit).form(),
+        "construct": lambda limit: me.group("acme.up", procs, timeout=limit).construct(),
         "destruct": lambda limit: me.raw.group_destruct("acme.up", timeout=limit),
     }[kind]
 
@@ -32,7 +32,7 @@ async def limits(me, kind, first, order):
     role = order.index(me.rank)
     connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
     if kind == "destruct":
-        await me.group("acme.up", me.job.procs, timeout=40).form()
+        await me.group("acme.up", me.job.procs, timeout=40).construct()
     call = collective(me, kind, connection)
     await me.fence(timeout=40)
     outcome = None
@@ -59,7 +59,7 @@ async def cancelled(me, kind):
     """A task of rank 0 is cancelled while it waits; the others wait for its next call."""
     connection = await me.connect(me.job.procs, timeout=40) if kind == "disconnect" else None
     if kind == "destruct":
-        await me.group("acme.up", me.job.procs, timeout=40).form()
+        await me.group("acme.up", me.job.procs, timeout=40).construct()
     call = collective(me, kind, connection)
     await me.fence(timeout=40)
     found = []
@@ -91,7 +91,7 @@ async def cancelled(me, kind):
 
 async def address(me, fences):
     """A member leaves a group that the others fence by its address: before either of them calls, between, or after."""
-    await me.group("acme.address", me.job.procs, ft=True, timeout=40).form()
+    await me.group("acme.address", me.job.procs, ft=True, timeout=40).construct()
     if me.rank == 2:
         for rank in range(fences):
             await hear(f"fences-{rank}", seconds=40)

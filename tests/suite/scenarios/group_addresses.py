@@ -28,7 +28,7 @@ async def notified(me):
         if me.rank == 1:
             await me.notify(LOAD, targets=Proc(NAME, Rank.WILDCARD), info={"acme.to": "all"})
             await me.notify(LOAD, targets=Proc(NAME, 1), info={"acme.to": "one"})
-            await group.notify(LOAD, info={"acme.to": "again"})
+            await me.notify(LOAD, targets=group, info={"acme.to": "again"})
         await me.fence(timeout=20)
         while True:
             try:
@@ -45,8 +45,8 @@ async def connected(me):
     """The group connects, with its name or its ranks, and disconnects."""
     if me.rank:
         async with group_of(me) as group:
-            await me.connect(group.address, timeout=20)
-            await me.raw.disconnect(group.address, timeout=20)
+            await me.connect(group, timeout=20)
+            await me.raw.disconnect(group, timeout=20)
             await me.connect([Proc(NAME, rank) for rank in range(3)], timeout=20)
             await me.raw.disconnect(group, timeout=20)
     await me.fence(timeout=20)

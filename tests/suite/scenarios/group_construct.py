@@ -25,9 +25,9 @@ async def outcome(call):
 async def shared(me):
     """Each member gives something for the others, which they find with the results, or ask for by the context id."""
     said = attrs.GROUP_ENDPT_DATA(f"port {me.rank}".encode())
-    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=20, info=[said]).form()
+    results = await me.group("acme.shared", me.job.procs, context_id=True, timeout=20, info=[said]).construct()
     told = {}
-    for info in results.infos:
+    for info in results.membership.infos:
         if info.key == attrs.GROUP_INFO.key:
             proc, *items = info.value.data.items
             told[proc.value.data.rank] = [item.value.data for item in items if item.key == said.key]
@@ -93,7 +93,7 @@ async def on_one_node(me):
 async def disagreeing(me):
     """Rank 0 names fewer procs than the others; where they all agree there is a group."""
     procs = me.job.procs if me.rank else me.job.procs[:2]
-    found = await outcome(lambda: me.group("acme.differ", procs, timeout=2).form())
+    found = await outcome(lambda: me.group("acme.differ", procs, timeout=2).construct())
     await me.fence(timeout=20)
     async with me.group("acme.agree", me.job.procs, timeout=10):
         pass

@@ -79,11 +79,12 @@ async def leader_and_member(me):
             # It is lost while it waits.
             threading.Timer(3 * CALLED, os.kill, (os.getpid(), signal.SIGKILL)).start()
         leads = True if me.rank == 3 else None
-        found = await me.group("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60).form()
+        found = await me.group("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60).construct()
+        members = found.members
         told = sorted([each[::2] for each in await heard(events)])
         # No rank ends before all have heard.
-        await me.fence(found.members, timeout=60)
-        return names(found.members), told
+        await me.fence(members, timeout=60)
+        return names(members), told
 
 
 async def tardy(me):
@@ -92,14 +93,14 @@ async def tardy(me):
     await me.fence(timeout=60)
     if me.rank == 2:
         await me.fence(timeout=60)
-        found = await outcome(lambda: me.group("acme.tardy", me.job.procs, optional=True, timeout=1).form())
+        found = await outcome(lambda: me.group("acme.tardy", me.job.procs, optional=True, timeout=1).construct())
         found = kind(found) if isinstance(found, PMIxError) else names(found.members)
     else:
-        results = await me.group("acme.tardy", me.job.procs, optional=True, timeout=3).form()
+        results = await me.group("acme.tardy", me.job.procs, optional=True, timeout=3).construct()
+        found = names(results.members), results.membership.is_partial
         await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
         await me.raw.group_destruct("acme.tardy", timeout=20)
         await me.fence(timeout=60)
-        found = names(results.members), results.partial
     await me.fence(timeout=20)
     return found
 
@@ -119,11 +120,11 @@ async def impatient(me):
             await tell("refused")
             return refused
 
-        made, refused = await together(lambda: me.group("acme.early", me.job.procs, timeout=20).form(), leave)
+        made, refused = await together(lambda: me.group("acme.early", me.job.procs, timeout=20).construct(), leave)
         found = names(made.members), refused
     else:
         await hear("refused", 15)
-        await me.group("acme.early", me.job.procs, timeout=20).form()
+        await me.group("acme.early", me.job.procs, timeout=20).construct()
     await me.fence(Proc("acme.early", Rank.WILDCARD), timeout=20)
     await me.raw.group_destruct("acme.early", timeout=20)
     await me.fence(timeout=20)
@@ -138,14 +139,17 @@ async def left(me):
         await me.fence(timeout=20)
         if me.rank == 1:
             await group.leave()
-            found = group.is_open, type(await outcome(lambda: me.raw.group_destruct("acme.left", timeout=3))).__name__
+            found = (
+                group.membership.is_open,
+                type(await outcome(lambda: me.raw.group_destruct("acme.left", timeout=3))).__name__,
+            )
         else:
             event = await events.get(timeout=10)
             change = await changes.get(timeout=10)
             await group.fence(timeout=20)
             await me.fence(Proc("acme.left", Rank.WILDCARD), timeout=20)
             about = event.source.rank, event.info["pmix.grp.id"], await heard(events)
-            found = about, type(change).__name__, names(group), group.rank, group.epoch
+            found = about, type(change).__name__, names(group), group.rank, group.membership.epoch
             await group.destruct()
     await me.fence(timeout=20)
     return found

@@ -151,7 +151,7 @@ async def answered(me):
                 info = attrs.GROUP_INFO({"acme.port": f"port {me.rank}"})
                 team = await invitation.accept(timeout=20, info=[info])
     if me.rank != 2:
-        found = names(team), team.partial
+        found = names(team), team.membership.is_partial
         await end(me, team)
         await tell("over")
     await me.fence(timeout=20)
@@ -355,7 +355,7 @@ async def shared(me, endpoint):
     else:
         team = await (await invitations.get(timeout=20)).accept(timeout=20, info=[said])
     told = {}
-    for info in team.infos:
+    for info in team.membership.infos:
         if info.key == said.key:
             proc, *items = info.value.data.items
             told[proc.value.data.rank] = [item.value.data for item in items]
@@ -388,7 +388,7 @@ async def orphaned(me, victims, claims):
             team = await invitation.accept(timeout=20)
         except PMIxError as error:
             return int(error.code), calls, await selected(events)
-        found = names(team), team.leader.rank
+        found = names(team), team.membership.leader.rank
         said = await selected(events)
         await end(me, team)
     return found, calls, said

@@ -26,10 +26,10 @@ async def evens(me):
             found = g.rank, g.size, g.context_id, names(g.members)
             await g.fence()
             peer = await me.get("endpoint", proc=g.members[0])
-            assert peer == await g.get("endpoint", 0) == "tcp://0"
+            assert peer == await me.get("endpoint", g[0]) == "tcp://0"
             if me.rank == 2:
                 await g.leave()
-        assert not g.is_open
+        assert not g.membership.is_open
     await me.fence(timeout=20)
     return found
 
@@ -55,11 +55,12 @@ async def raising(me):
                 raise KeyError("mine")
             change = await changes.next(timeout=20)
             await g.fence(timeout=20)
-            found = isinstance(change, Left), names(change.left), change.epoch, names(change.members), g.epoch
+            members = names(change.members)
+            found = isinstance(change, Left), names(change.left), change.epoch, members, g.membership.epoch
     except KeyError as error:
         found = error.args[0]
     await me.fence(timeout=20)
-    return found, g.is_open
+    return found, g.membership.is_open
 
 
 async def dying(me):
@@ -80,7 +81,7 @@ async def spare(me):
     if group is not None:
         async with group:
             await group.fence(timeout=20)
-            found = names(group), group.rank, names([group.leader])
+            found = names(group), group.rank, names([group.membership.leader])
     await me.fence(timeout=20)
     return found
 
@@ -251,7 +252,7 @@ async def aborting(me):
     await give_up.ready()
     await tell("begun")
     try:
-        await me.group("acme.given", me.job.procs, notify_termination=True, timeout=20).form()
+        await me.group("acme.given", me.job.procs, notify_termination=True, timeout=20).construct()
     except PMIxError as error:
         return type(error).__name__
     return None

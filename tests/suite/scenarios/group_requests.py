@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lib.aio import hear, sleep, tell
 from pypmix import OperationTimeout, PMIxError
-from pypmix.aio.recipes.admission import Admission, request
+from pypmix.aio.recipes.admission import Admission, admit, enter, request
 from pypmix.aio.recipes.draft import Consent, announce
 from pypmix.groups import GroupEvent
 
@@ -56,7 +56,7 @@ async def asked(me, refuses=()):
             await tell("refused")
     found = None
     if team is not None:
-        found = names(team), team.rank, team.epoch
+        found = names(team), team.rank, team.membership.epoch
         await team.fence(timeout=20)
         await team.destruct(timeout=20)
     await me.fence(timeout=20)
@@ -101,7 +101,7 @@ async def invited(me):
     if me.rank == 0:
         await team.leave()
     else:
-        async with team.changes(since=team.epoch) as changes:
+        async with team.changes(since=team.membership.epoch) as changes:
             if len(team) == 3:
                 await changes.get(timeout=20)
         found.append(names(team))
@@ -208,7 +208,7 @@ async def confirmed(me, timeout=20):
             else:
                 for rank in (0, 2):
                     await hear(f"confirmed {rank}", 0)
-                found = team.is_open
+                found = team.membership.is_open
         else:
             if timeout > 1:
                 change = await changes.get(timeout=20)
@@ -229,7 +229,7 @@ async def parted(me):
         await me.fence(timeout=20)
         await consent.leave(timeout=20)
         await me.fence(timeout=20)
-    return team.is_open
+    return team.membership.is_open
 
 
 async def grown(me, first):
@@ -242,13 +242,13 @@ async def grown(me, first):
             await me.fence(timeout=20)
             if me.rank == 0:
                 await sleep(0 if first == "admit" else 0.5)
-                await team.admit(last, timeout=20)
+                await admit(team, last, timeout=20)
             change = await changes.get(timeout=20)
             found = names(change.joined), names(team)
     else:
         await me.fence(timeout=20)
         await sleep(0 if first == "enter" else 0.5)
-        team = await me.group("acme.grown").enter(by=me.job[0], timeout=20)
+        team = await enter(me, "acme.grown", by=me.job[0], timeout=20)
         found = [], names(team)
     await team.fence(timeout=20)
     await team.destruct(timeout=20)
@@ -264,9 +264,9 @@ async def waited(me):
     found = None
     try:
         if me.rank == 0:
-            await team.admit(2, timeout=1)
+            await admit(team, 2, timeout=1)
         elif me.rank == 2:
-            await me.group("acme.waited").enter(by=me.job[1], timeout=1)
+            await enter(me, "acme.waited", by=me.job[1], timeout=1)
     except OperationTimeout as error:
         found = type(error).__name__, names(team) if me.rank < 2 else []
     await me.fence(timeout=20)

@@ -16,45 +16,49 @@ def names(procs):
 async def everyone(me):
     """All of a job construct a group, use it, and destruct it; the group ranks are the places of the procs."""
     procs = tuple(reversed(me.job.procs))
-    results = await me.group("acme.all", procs, context_id=True, timeout=20).form()
+    results = await me.group("acme.all", procs, context_id=True, timeout=20).construct()
+    members, context_id = results.members, results.context_id
     await me.put("acme.word", f"of {me.rank}")
     await me.fence(Proc("acme.all", Rank.WILDCARD), collect=True, timeout=20)
-    words = [await me.get("acme.word", proc) for proc in results.members]
+    words = [await me.get("acme.word", proc) for proc in members]
     await me.raw.group_destruct("acme.all", timeout=20)
     await me.fence(timeout=20)
-    return names(results.members), results.context_id, words
+    return names(members), context_id, words
 
 
 async def disagreeing(me):
     """The members name the procs in different orders, and yet have the same group ranks."""
     procs = me.job.procs if me.rank % 2 else tuple(reversed(me.job.procs))
-    results = await me.group("acme.orders", procs, context_id=True, timeout=20).form()
+    results = await me.group("acme.orders", procs, context_id=True, timeout=20).construct()
+    members = results.members
     await me.raw.group_destruct("acme.orders", timeout=20)
     await me.fence(timeout=20)
-    return names(results.members)
+    return names(members)
 
 
 async def plain(me):
     """A group that nobody wants a context id of, named by its job."""
-    results = await me.group("acme.plain", Proc(me.nspace, Rank.WILDCARD), timeout=20).form()
+    results = await me.group("acme.plain", Proc(me.nspace, Rank.WILDCARD), timeout=20).construct()
+    members, context_id = results.members, results.context_id
     await me.raw.group_destruct("acme.plain", timeout=20)
     await me.fence(timeout=20)
-    return names(results.members), results.context_id
+    return names(members), context_id
 
 
 async def mixed(me):
     """One member asks for a context id and the others do not; who has not asked is told of none."""
-    results = await me.group("acme.mixed", me.job.procs, context_id=me.rank == 0, timeout=20).form()
+    results = await me.group("acme.mixed", me.job.procs, context_id=me.rank == 0, timeout=20).construct()
+    context_id = results.context_id
     await me.raw.group_destruct("acme.mixed", timeout=20)
     await me.fence(timeout=20)
-    return results.context_id
+    return context_id
 
 
 async def again(me, rounds):
     """A name is free once its group is destructed, and each group has a number of its own."""
     found = []
     for _ in range(rounds):
-        results = await me.group("acme.again", me.job.procs, context_id=True, timeout=20).form()
+        results = await me.group("acme.again", me.job.procs, context_id=True, timeout=20).construct()
         found.append(results.context_id)
         await me.raw.group_destruct("acme.again", timeout=20)
     await me.fence(timeout=20)
@@ -83,7 +87,7 @@ async def some(me):
     found = None
     if me.rank != 1:
         async with me.group("acme.some", [me.job[0], me.job[2]], context_id=True, timeout=20) as group:
-            await me.fence(group.proc, timeout=20)
+            await me.fence(group, timeout=20)
             found = names(group), group.rank, me.job[1] in group
     await me.fence(timeout=20)
     return found
@@ -102,7 +106,7 @@ async def late(me):
     error = None
     if me.rank == 0:
         try:
-            await me.group("acme.late", me.job.procs, context_id=True, timeout=1).form()
+            await me.group("acme.late", me.job.procs, context_id=True, timeout=1).construct()
         except PMIxError as caught:
             error = caught
     await me.fence(timeout=20)
@@ -113,7 +117,7 @@ async def late(me):
 
 async def lingering(me):
     """Rank 1 comes late to the destruct; who has not waited for it may destruct again."""
-    await me.group("acme.lingering", me.job.procs, context_id=True, timeout=20).form()
+    await me.group("acme.lingering", me.job.procs, context_id=True, timeout=20).construct()
     error = None
     if me.rank == 0:
         try:
@@ -148,18 +152,18 @@ async def refused(me):
     }
     for case, (name, procs) in bad.items():
         try:
-            await me.group(name, procs).form()
+            await me.group(name, procs).construct()
         except (TypeError, ValueError) as error:
             found[case] = type(error).__name__
     others = [proc for proc in me.job.procs if proc != me.proc]
-    await me.group("acme.there", me.job.procs, context_id=True, timeout=20).form()
+    await me.group("acme.there", me.job.procs, context_id=True, timeout=20).construct()
     for case, name, procs in (
         ("others", "acme.g", others),
         ("nspace", me.nspace, me.job.procs),
         ("twice", "acme.there", me.job.procs),
     ):
         try:
-            await me.group(name, procs, timeout=5).form()
+            await me.group(name, procs, timeout=5).construct()
         except PMIxError as error:
             found[case] = error.status.name
     try:
@@ -189,14 +193,14 @@ async def raising(me):
         word = error.args[0]
         await tell("raised")
     await me.fence(timeout=20)
-    return word, group.is_open
+    return word, group.membership.is_open
 
 
 async def offered(me):
     """What a construct says where the server or its host has none."""
     error = None
     try:
-        await me.group("acme.offered", me.job.procs, timeout=10).form()
+        await me.group("acme.offered", me.job.procs, timeout=10).construct()
     except PMIxError as caught:
         error = caught
     await me.fence(timeout=20)
@@ -213,7 +217,7 @@ async def lost(me):
         os._exit(0)
     await tell("begun")
     try:
-        await me.group("acme.lost", me.job.procs, context_id=True, timeout=20).form()
+        await me.group("acme.lost", me.job.procs, context_id=True, timeout=20).construct()
     except PMIxError as error:
         return error
     return None
@@ -221,7 +225,7 @@ async def lost(me):
 
 async def lonely(me):
     try:
-        await me.group("acme.lonely", me.proc, timeout=1).form()
+        await me.group("acme.lonely", me.proc, timeout=1).construct()
     except PMIxError as error:
         return error
     return None

@@ -20,10 +20,10 @@ NAME = "acme.layout"
 async def _prepared(me: Client, operation: str) -> Callable[[], Awaitable[Any]]:
     """Return a call of an operation by all ranks, after what it needs was done."""
     if operation == "destruct":
-        await me.group(NAME, me.job.procs, timeout=WAIT).form()
+        await me.group(NAME, me.job.procs, timeout=WAIT).construct()
         return lambda: me.raw.group_destruct(NAME, timeout=WAIT)
     if operation == "construct":
-        return lambda: me.group(NAME, me.job.procs, timeout=WAIT).form()
+        return lambda: me.group(NAME, me.job.procs, timeout=WAIT).construct()
     if operation == "connect":
         return lambda: me.connect(me.job.procs, timeout=WAIT)
     if operation == "disconnect":

@@ -156,9 +156,10 @@ async def groups(me):
     found = []
     for name, procs in ("all", list(me.job)), ("firsts", [half(me, 0)[0], half(me, 1)[0]]), ("own", half(me, 0)):
         if me.proc in procs:
-            results = await me.group(name, procs, context_id=True, timeout=20).form()
+            results = await me.group(name, procs, context_id=True, timeout=20).construct()
+            members, context_id = results.members, results.context_id
             await me.raw.group_destruct(name, timeout=20)
-            found.append((name, [proc.rank for proc in results.members], results.context_id))
+            found.append((name, [proc.rank for proc in members], context_id))
     await me.fence(timeout=20)
     return found
 
@@ -295,7 +296,7 @@ async def finalized_early(me):
 async def cut_off(me):
     """The last rank loses its connection while the others destruct a group with it; it ends only after that."""
     last = me.job.size - 1
-    await me.group("cut", me.job.procs, notify_termination=True, timeout=20).form()
+    await me.group("cut", me.job.procs, notify_termination=True, timeout=20).construct()
     if me.rank == last:
         for rank in range(last):
             await hear(f"destructs-{rank}")

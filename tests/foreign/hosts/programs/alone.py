@@ -93,10 +93,11 @@ async def modex(cell):
 
 
 def group(me):
-    found = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    made = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).construct()
+    found = [[proc.rank for proc in made.members], made.context_id]
     me.raw.group_destruct("acme.g", timeout=WAIT)
     refused = status(me.group_construct, "acme.no", me.job.procs, context_id=True, timeout=WAIT)
-    return [[proc.rank for proc in found.members], found.context_id, refused]
+    return [*found, refused]
 
 
 async def groups(cell):

@@ -53,13 +53,15 @@ def publishing(me):
 
 
 def groups(me):
-    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).construct()
+    found = [len(group.members), group.context_id]
     me.fence(Proc("acme.g", Rank.WILDCARD), timeout=WAIT)
     me.raw.group_destruct("acme.g", timeout=WAIT)
     # A second group of the same name is another one.
-    again = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    again = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).construct()
+    found.append(again.context_id)
     me.raw.group_destruct("acme.g", timeout=WAIT)
-    return [len(group.members), group.context_id, again.context_id]
+    return found
 
 
 def connects(me):

@@ -252,7 +252,7 @@ def explained(me):
         "iof_push": lambda: me.push_input(me.proc, b"x"),
         "connect": lambda: me.connect(whole, timeout=WAIT),
         "disconnect": lambda: me.disconnect(whole, timeout=WAIT),
-        "group": lambda: me.group("acme.g", whole, timeout=WAIT).form(),
+        "group": lambda: me.group("acme.g", whole, timeout=WAIT).construct(),
         "fence": lambda: me.fence(timeout=WAIT),
         "direct_modex": lambda: me.get("acme.a", proc=me.job[1], timeout=WAIT),
         "notify_event": lambda: me.notify(-4242, data_range=Range.GLOBAL),

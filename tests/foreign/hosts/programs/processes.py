@@ -159,12 +159,13 @@ def across(me):
     me.put("acme.a", me.rank)
     me.fence(collect=True, timeout=WAIT)
     found = [me.get("acme.a", proc=proc) for proc in me.job.procs]
-    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).form()
+    group = me.group("acme.g", me.job.procs, context_id=True, timeout=WAIT).construct()
+    context_id = group.context_id
     me.fence(Proc("acme.g", Rank.WILDCARD), timeout=WAIT)
     me.raw.group_destruct("acme.g", timeout=WAIT)
     me.connect(me.job.procs, timeout=WAIT)
     me.disconnect(me.job.procs, timeout=WAIT)
-    return [found, group.context_id]
+    return [found, context_id]
 
 
 async def one_process(cell):

@@ -188,7 +188,7 @@ class Player:
         self.me.unpublish(key)
 
     def do_construct(self, _index, name, *procs, **flags):
-        results = self.me.group(name, self.procs(procs), context_id=True, timeout=self.limit, **flags).form()
+        results = self.me.group(name, self.procs(procs), context_id=True, timeout=self.limit, **flags).construct()
         return f"group {results.context_id} {','.join(str(rank) for rank in sorted(p.rank for p in results.members))}"
 
     def do_optional(self, index, name, *procs):

@@ -48,4 +48,4 @@ with Client() as me:
         session.run(2)
         codes = {heard.get(timeout=60).code for _ in range(2)}
     assert codes == {GroupEvent.REQUESTED, GroupEvent.HAS_JOINED}
-    assert asked == ([1] if me.rank == 0 else []) and not team.is_open
+    assert asked == ([1] if me.rank == 0 else []) and not team.membership.is_open
