@@ -131,10 +131,10 @@ def threads(text: str) -> list[list[str]]:
             found[-1].append(line.strip())
     # It lists the newest thread first, and the main thread last.
     others = reversed(found[:-1])
-    return found[-1:] + [lines for lines in others if not all(map(_is_own, lines))]
+    return found[-1:] + [lines for lines in others if not all(map(_is_library_frame, lines))]
 
 
-def _is_own(line: str) -> bool:
+def _is_library_frame(line: str) -> bool:
     """Return True if a frame is of pypmix, or of the standard library's threading."""
     return f"{os.path.dirname(os.path.dirname(__file__))}{os.sep}" in line or "/threading.py" in line
 

@@ -85,9 +85,9 @@ def _collect(tool: Tool, nspace: str, rows: list[ProcInfo], timeout: float) -> l
     return found
 
 
-def as_text(rows: list[ProcInfo], found: list[dict[str, Any]]) -> str:
+def as_text(rows: list[ProcInfo], answers: list[dict[str, Any]]) -> str:
     """Return the stacks of ranks as text: equal stacks once, and a line for each rank without a stack."""
-    by_rank = {each["rank"]: each for each in found}
+    by_rank = {each["rank"]: each for each in answers}
     groups: dict[str, list[int]] = {}
     absent: list[str] = []
     for row in rows:

@@ -71,22 +71,22 @@ class Debugging:
         if job.job.stopped_ranks(keys.DEBUG_STOP_ON_EXEC):
             job.when_started(started)
 
-    def arrive(self, proc: Proc, where: str) -> None:
+    def arrive(self, proc: Proc, point: str) -> None:
         """Record that a rank has stopped at a breakpoint."""
         job = self._host.jobs.get(proc.nspace)
         if job is None:
             return
-        if job.job.debugger and where == IN_INIT:
+        if job.job.debugger and point == IN_INIT:
             self._follow(job, proc)
             return
-        expected = self._expected(job, where)
+        expected = self._expected(job, point)
         # Servers of libpmix before release 5 report all ranks of a node at once.
         arrived = {rank.proc.rank for rank in job.ranks} if proc.rank == RANK_LOCAL_PEERS else {proc.rank}
         if others := arrived - expected:
             self.release([Proc.unchecked(proc.nspace, rank) for rank in sorted(others)])
         if found := arrived & expected:
-            self._waiting.setdefault((proc.nspace, where), set()).update(found)
-            self._check(job, where)
+            self._waiting.setdefault((proc.nspace, point), set()).update(found)
+            self._check(job, point)
 
     def _follow(self, job: RunningJob, proc: Proc) -> None:
         """Hold ranks in `PMIx_Init` until the rank under a debugger has arrived there, or has ended."""
@@ -113,25 +113,25 @@ class Debugging:
         self._stopped.difference_update(chosen)
         self._host.send(signal.SIGCONT, [rank for rank in self._host.expand(chosen) if rank.alive])
 
-    def _expected(self, job: RunningJob, where: str) -> set[int]:
+    def _expected(self, job: RunningJob, point: str) -> set[int]:
         """Return the ranks that are to stop at a breakpoint."""
-        key = {ON_EXEC: keys.DEBUG_STOP_ON_EXEC, IN_INIT: keys.DEBUG_STOP_IN_INIT}.get(where, keys.DEBUG_STOP_IN_APP)
+        key = {ON_EXEC: keys.DEBUG_STOP_ON_EXEC, IN_INIT: keys.DEBUG_STOP_IN_INIT}.get(point, keys.DEBUG_STOP_IN_APP)
         return set(job.job.stopped_ranks(key))
 
-    def _check(self, job: RunningJob, where: str) -> None:
+    def _check(self, job: RunningJob, point: str) -> None:
         """Raise the event of a job if all of its ranks have arrived that are to stop at a breakpoint and still run."""
-        arrived = self._waiting.get((job.nspace, where), set())
-        ranks = [rank for rank in job.ranks if rank.proc.rank in self._expected(job, where) and not rank.over]
+        arrived = self._waiting.get((job.nspace, point), set())
+        ranks = [rank for rank in job.ranks if rank.proc.rank in self._expected(job, point) and not rank.over]
         if not arrived or any(rank.proc.rank not in arrived for rank in ranks):
             return
-        del self._waiting[job.nspace, where]
+        del self._waiting[job.nspace, point]
         if not ranks:
             return
         if len(ranks) == job.job.size:
             affected = attrs.EVENT_AFFECTED_PROC(Proc.unchecked(job.nspace, RANK_WILDCARD))
         else:
             affected = attrs.EVENT_AFFECTED_PROCS([rank.proc for rank in ranks])
-        infos = (affected, attrs.NSPACE(job.nspace), attrs.BREAKPOINT(where), attrs.EVENT_NON_DEFAULT(True))
+        infos = (affected, attrs.NSPACE(job.nspace), attrs.BREAKPOINT(point), attrs.EVENT_NON_DEFAULT(True))
         self._host.notify(Notification(statuses.READY_FOR_DEBUG, self._host.server.proc, RANGE_SESSION, infos))
 
     def _rank_ended(self, job: RunningJob, rank: Rank) -> None:

@@ -187,7 +187,7 @@ class Shared:
         exchange.hear(TAKEN_BACK, self._told_taken_back)
         exchange.watch(self._met)
 
-    def _others(self) -> list[str]:
+    def _first_nodes(self) -> list[str]:
         """Return the first node of each other cluster."""
         firsts: dict[str | None, str] = {}
         for name in self._exchange.members:
@@ -200,7 +200,7 @@ class Shared:
             return
         cluster = split_nspace(entry.owner.proc.nspace)[0]
         topic, data = (PUBLISHED, self._published(entry)) if here else (TAKEN_BACK, self._taken_back(entry))
-        for name in self._others():
+        for name in self._first_nodes():
             # If a copy that may be read once only was read, only its cluster is informed, which informs the rest.
             if cluster in (None, split_nspace(name)[0]):
                 self._exchange.tell(name, topic, data)
@@ -220,7 +220,7 @@ class Shared:
         cluster = split_nspace(name)[0]
         if cluster == self._names.cluster:
             return
-        if here and name in self._others():
+        if here and name in self._first_nodes():
             for entry in self._directory.published(Range.GLOBAL):
                 if split_nspace(entry.owner.proc.nspace)[0] is None:
                     self._exchange.tell(name, PUBLISHED, self._published(entry))

@@ -30,7 +30,7 @@ KILLED_SECONDS = 5.0
 process in a system call forever, and a daemon may be such a process."""
 
 
-def _has_ended(pid: int) -> bool:
+def _has_exited(pid: int) -> bool:
     """Collect a child if it has ended; return True if it is not a child any longer."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
@@ -218,7 +218,7 @@ class Machine:
             if runs_again():
                 return
             for pid in list(known):
-                if _has_ended(pid):
+                if _has_exited(pid):
                     known.discard(pid)
             for pid in orphans.of_job(nspace, servants) - known:
                 # The end of one makes orphans of its children, so new ones may appear at any time.

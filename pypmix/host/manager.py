@@ -57,17 +57,17 @@ FIRST_CONTEXT_ID = 1 << 32
 """The first context id that a host assigns; a server that completes a group alone begins at 1."""
 
 
-def first_free(taken: Iterable[tuple[int, int]], size: int) -> int:
+def first_free(used: Iterable[tuple[int, int]], size: int) -> int:
     """Return the lowest number from which on so many are free.
 
     Jobs that overlap may follow each other without an end: numbers of finished ones are used again.
 
     Args:
-        taken: The numbers that are not free: the first, and the one after the last, of each job.
+        used: The numbers that are not free: the first, and the one after the last, of each job.
         size: How many are needed.
     """
     first = 0
-    for begin, end in sorted(taken):
+    for begin, end in sorted(used):
         if begin - first >= size:
             break
         first = max(first, end)
@@ -355,10 +355,10 @@ class Manager(JobHost):
         return self.site.share(launch, node, ranks)
 
     def _described(
-        self, node: HostNode, places: tuple[Place, ...], taken: Iterable[tuple[int, int]], crowded: bool
+        self, node: HostNode, places: tuple[Place, ...], used: Iterable[tuple[int, int]], crowded: bool
     ) -> NodeLayout:
         ranks = tuple([each.rank for each in places])
-        first = first_free(taken, len(ranks))
+        first = first_free(used, len(ranks))
         if node.slots is not None:
             # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
             most = min(node.slots, node.cpus or node.slots)

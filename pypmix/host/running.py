@@ -514,12 +514,12 @@ class RunningJob:
         self.host.loop.later(0, lambda: self._start_again(begun, end))
 
     @vital
-    def _start_again(self, begun: Launch, end: str) -> None:
+    def _start_again(self, launch: Launch, end: str) -> None:
         # The former process may have requested an abort: nothing is started then.
         self.host.loop.run_posted()
         if self.outcome is None:
-            self.host.rank_replaced(self, begun.ranks[0], end)
-        begun.start(self.job.apps, self.programs)
+            self.host.rank_replaced(self, launch.ranks[0], end)
+        launch.start(self.job.apps, self.programs)
 
     def relaunch(self, numbers: Sequence[int], life: int) -> Launch:
         """Make the launch that starts ranks again that have ended; they read no input.

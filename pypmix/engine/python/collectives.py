@@ -172,17 +172,17 @@ def answer_all(collective: NodeCollective, status: int = statuses.SUCCESS) -> No
             peer.link.send_now(data)
 
 
-def answer_failures(collective: NodeCollective, status: int, gone: tuple[Proc, ...] | None = None) -> None:
+def answer_failures(collective: NodeCollective, status: int, missing: tuple[Proc, ...] | None = None) -> None:
     """Answer the callers with a failure, and with the procs that caused it, if they are known.
 
     Args:
         collective: The operation.
         status: Its status.
-        gone: The missing procs of this server, to name them for a partial success if the host names none.
+        missing: The missing procs of this server, to name them for a partial success if the host names none.
     """
     absent = collective.absent
     if absent is None and status == statuses.ERR_PARTIAL_SUCCESS:
-        absent = gone or None
+        absent = missing or None
     if absent is None and status == statuses.ERR_TIMEOUT:
         absent = collective.missing_procs() or None
     for peer, tag in collective.arrived.values():

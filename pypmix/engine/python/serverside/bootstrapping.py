@@ -27,7 +27,7 @@ from pypmix.engine.python.modexrequests import data_of
 from pypmix.engine.python.node import answer_failure, reason_of, status_of
 from pypmix.engine.python.serverdata import Group
 from pypmix.engine.python.serverside.constructs import OWN, Construct, construct_kind, group_info
-from pypmix.engine.python.serverside.forming import Outcome, told, told_as
+from pypmix.engine.python.serverside.forming import Outcome, member_info, told_as
 from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.engine.times import HOST_GRACE
 from pypmix.standard import keys, statuses
@@ -112,7 +112,7 @@ class Bootstrap(Construct):
         if plan.timeout:
             self._timers[process] = self.server.clock.call_later(plan.timeout, lambda: self._overdue(process))
         items = group_info(infos)
-        said = (told(process.proc, items),) if items else ()
+        said = (member_info(process.proc, items),) if items else ()
         given = [info for info in infos if info.key not in OWN]
         committed = committed_infos(data_of((process,), self.server.limits.collected)) if process.committed else ()
         directives = (*given, *said, *committed, proc(GROUP_GUEST, process.proc))
@@ -187,7 +187,7 @@ class Bootstrap(Construct):
         self._timers[process] = self.server.clock.call_later(HOST_GRACE, give_up)
         self._withdraw_offer(process, status_info(statuses.ERR_TIMEOUT))
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def departed(self, process: Process, failed: bool) -> None:
         collective = self.collective
         if process in collective.arrived:
             alone = process not in self._offered
@@ -198,7 +198,7 @@ class Bootstrap(Construct):
                 collective.absent = (process.proc,)
                 collective.finish(statuses.GROUP_CONSTRUCT_ABORT)
         elif process in collective.gone:
-            super().departed(process, lost)
+            super().departed(process, failed)
         self.go_on()
 
     # The group

@@ -61,7 +61,7 @@ from pypmix.engine.python.collectives import (
 )
 from pypmix.engine.python.node import answer_failure
 from pypmix.engine.python.serverdata import Group
-from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, told, told_as
+from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, member_info, told_as
 from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.engine.times import HOST_PATIENCE
 from pypmix.standard import codes, keys, statuses
@@ -133,7 +133,7 @@ class Constructing(Forming):
         said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
         return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
 
-    def over(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
+    def forget(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
         """Forget a construct that has ended, and inform bootstraps of the name that may have been its guests."""
         running = self.under_way[construct.name]
         running.remove(construct)
@@ -302,7 +302,7 @@ class Construct:
             collective.step(CollectiveState.ALL_REACTED)
         plan, others = self.plan, collective.membership.others
         if plan is None or not plan.plain or collective.gone or self.round > 1 or self.extended:
-            if not others and self._lacks():
+            if not others and self._wait_for_added():
                 return
             plan = self.plan = None
             self.alone = not others and not self._adds_others()
@@ -318,7 +318,7 @@ class Construct:
             directives = (*directives, *committed_infos(committed_data(self.server, collective)))
         submit(self.server, collective, GroupUpcall(GROUP_CONSTRUCT, self.name, members, directives), is_optional=True)
 
-    def _lacks(self) -> bool:
+    def _wait_for_added(self) -> bool:
         """Wait for added procs or fail, if all procs are of this server and some are absent.
 
         Returns:
@@ -357,7 +357,7 @@ class Construct:
         self._order = order
         directives = [
             *combine_directives(self.collective, self.left_out),
-            *[told(*each) for each in sorted(shared.items())],
+            *[member_info(*each) for each in sorted(shared.items())],
         ]
         if gone or self.lacking:
             directives.append(procs(ABSENT, (*gone, *self.lacking)))
@@ -417,10 +417,10 @@ class Construct:
             return statuses.ERROR
         if stands:
             return statuses.SUCCESS
-        self._again(infos)
+        self._begin_next_round(infos)
         return None
 
-    def _again(self, infos: tuple[Info, ...]) -> None:
+    def _begin_next_round(self, infos: tuple[Info, ...]) -> None:
         """Start the next round: report procs of other servers that have ended to the callers, which may react."""
         self.collective.step(CollectiveState.NEXT_ROUND)
         self.round += 1
@@ -496,7 +496,7 @@ class Construct:
         leader = leader if leader in inside else None
         partial = bool(absent) and keys.GROUP_OPTIONAL in self.flags
         if plan is not None and not (leader or partial or shared):
-            self.as_asked = plan.answered(members)
+            self.as_asked = plan.keep_members(members)
             # Keep one tuple of members for all groups of the plan.
             members = plan.answer if self.as_asked else members
         return Outcome(members, context_id, shared, leader, partial, absent)
@@ -504,7 +504,7 @@ class Construct:
     def complete(self, status: int) -> None:
         """Answer the callers, and record the group if the construct has succeeded."""
         groups, outcome, collective = self._groups, self.outcome, self.collective
-        groups.over(self, status, outcome if status == statuses.SUCCESS else None)
+        groups.forget(self, status, outcome if status == statuses.SUCCESS else None)
         if status == statuses.SUCCESS and outcome is not None:
             group = Group(outcome.leader, self.flags, outcome.context_id)
             plan = self.plan if self.as_asked else None
@@ -545,7 +545,7 @@ class Construct:
 
     def discard(self) -> None:
         """Forget the construct, whose callers have all disconnected."""
-        self._groups.over(self, statuses.GROUP_CONSTRUCT_ABORT, None)
+        self._groups.forget(self, statuses.GROUP_CONSTRUCT_ABORT, None)
         # If other servers take part, the host is informed by the reports of the callers' deaths.
         if self.collective.is_forwarded and not self.collective.membership.others:
             self._cancel()
@@ -602,14 +602,14 @@ class Construct:
         self.cancelled = True
         collective.step(CollectiveState.GIVEN_UP)
 
-        def over() -> None:
+        def end_construct() -> None:
             collective.finish(statuses.GROUP_CONSTRUCT_ABORT)
 
         def given_up(_result: object, error: BaseException | None) -> None:
             if error is not None:
-                over()
+                end_construct()
             elif collective.is_running:
-                self.server.clock.call_later(HOST_PATIENCE, over)
+                self.server.clock.call_later(HOST_PATIENCE, end_construct)
 
         self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
 
@@ -681,11 +681,11 @@ class Construct:
             self.claims.add(process.proc)
         self._settled(process, failed)
 
-    def departed(self, process: Process, lost: bool) -> None:
+    def departed(self, process: Process, crashed: bool) -> None:
         """Handle the end of a proc of this server: stop waiting for its reactions."""
         collective = self.collective
         if collective.is_forwarded:
-            if lost and process in collective.gone and not collective.membership.others and not collective.ft:
+            if crashed and process in collective.gone and not collective.membership.others and not collective.ft:
                 if self.alone:
                     collective.finish(statuses.ERR_PARTIAL_SUCCESS)
                 else:
@@ -751,8 +751,8 @@ def construct_kind(groups: Constructing, record: type[Construct], **functions: A
     )
 
 
-def _by_proc(said: tuple[Process, Said]) -> Proc:
-    return said[0].proc
+def _by_proc(contribution: tuple[Process, Said]) -> Proc:
+    return contribution[0].proc
 
 
 def group_info(infos: tuple[Info, ...]) -> tuple[Info, ...]:

@@ -90,7 +90,7 @@ class Outcome:
         self.partial = partial
 
 
-def told(member: Proc, items: tuple[Info, ...]) -> Info:
+def member_info(member: Proc, items: tuple[Info, ...]) -> Info:
     """Return the group info of a member, in the form in which the other members get it."""
     first = Info(keys.PROCID, Value(codes.PROC, member))
     return Info(keys.GROUP_INFO, Value(codes.DATA_ARRAY, DataArray(codes.INFO, (first, *items))))
@@ -148,13 +148,13 @@ class Forming(Topic):
         owed = self.owed.setdefault(name, {})
         owed.update(due)
 
-        def over() -> None:
+        def forget_debts() -> None:
             for process in due:
                 owed.pop(process, None)
             if not owed and self.owed.get(name) is owed:
                 del self.owed[name]
 
-        self.server.clock.call_later(OWED_SECONDS, over)
+        self.server.clock.call_later(OWED_SECONDS, forget_debts)
 
     def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
         """Report to the host that this server gives up a construct that the host or other servers wait for."""
@@ -331,7 +331,7 @@ class Forming(Topic):
 
     def reply(self, callers: dict[Process, Call], outcome: Outcome, members: tuple[Proc, ...]) -> None:
         """Answer procs that have constructed a group."""
-        shared = [told(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
+        shared = [member_info(each, outcome.shared[each]) for each in members if outcome.shared.get(each)]
         leader = () if outcome.leader is None else (proc(GROUP_LEADER_PROC, outcome.leader),)
         packed: dict[tuple[object, ...], bytes] = {}
         inside = frozenset(members)

@@ -76,7 +76,7 @@ class Records:
         """Events about groups that are being made here, by name: other servers may complete a group earlier."""
         self._actions: dict[int, Callable[[str, Notification], None]] = {
             statuses.GROUP_INVITED: self._invited,
-            statuses.GROUP_LEFT: self._left,
+            statuses.GROUP_LEFT: self._handle_left,
             statuses.GROUP_CONSTRUCT_COMPLETE: self._completed,
             statuses.GROUP_CONSTRUCT_ABORT: self._aborted,
             statuses.GROUP_MEMBERSHIP_UPDATE: self._updated,
@@ -166,36 +166,36 @@ class Records:
     def report_ended(self, name: str) -> None:
         """Report members of this server that have ended and that a group still has."""
         for member in self._server.store.groups.get(name, ()):
-            if self._has_ended(member) and member in self._server.store.groups.get(name, ()):
+            if self._has_exited(member) and member in self._server.store.groups.get(name, ()):
                 self._lose(name, member)
 
-    def _lose(self, name: str, gone: Proc) -> None:
+    def _lose(self, name: str, failed: Proc) -> None:
         """Remove a member that has ended without leaving."""
         group = self.get(name)
-        group.lost[gone] = True
-        self._note(name, gone.nspace)
-        rest = tuple([member for member in self._server.store.groups[name] if member != gone])
+        group.lost[failed] = True
+        self._note(name, failed.nspace)
+        rest = tuple([member for member in self._server.store.groups[name] if member != failed])
         # Collectives in progress are ended elsewhere, when the process is lost.
         self._change(name, rest)
-        self._tell_lost(name, group, gone)
+        self._tell_lost(name, group, failed)
 
-    def _tell_lost(self, name: str, group: Group, gone: Proc) -> None:
+    def _tell_lost(self, name: str, group: Group, failed: Proc) -> None:
         """Raise the event of a member that has ended, if the group's members get such events."""
-        code, rest = group.record_loss(gone), self._server.store.groups.get(name, ())
+        code, rest = group.record_loss(failed), self._server.store.groups.get(name, ())
         if code is not None and rest:
-            self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, gone)))
+            self._raise(code, rest, (*group.titles(name), proc(keys.EVENT_AFFECTED_PROC, failed)))
 
-    def report_withheld(self, connection: Connection, ended: Iterable[Proc] | None = None) -> None:
+    def report_withheld(self, connection: Connection, former: Iterable[Proc] | None = None) -> None:
         """Report, after the decision of a disconnect, the ended members that the others do not know of.
 
         Args:
             connection: The connection.
-            ended: The members that had ended when the host decided; None, after a failed disconnect, for all
+            former: The members that had ended when the host decided; None, after a failed disconnect, for all
                 withheld members.
         """
         name, withheld = connection.nspace, connection.withheld
         connection.leaving = False
-        for gone in sorted(withheld if ended is None else ended):
+        for gone in sorted(withheld if former is None else former):
             if gone in self._server.store.groups.get(name, ()):
                 self._lose(name, gone)
             elif gone in withheld:
@@ -225,7 +225,7 @@ class Records:
         process = self._server.store.here(member)
         return process is not None and not process.left
 
-    def _has_ended(self, member: Proc) -> bool:
+    def _has_exited(self, member: Proc) -> bool:
         process = self._server.store.here(member)
         return process is not None and process.left
 
@@ -348,7 +348,7 @@ class Records:
                 lambda kept: (kept.code, kept.source) == (statuses.GROUP_INVITED, event.source),
             )
 
-    def _left(self, name: str, event: Notification) -> None:
+    def _handle_left(self, name: str, event: Notification) -> None:
         key = self._server.store.key_of(name, event.source)
         if key is not None:
             self._leave(key, event.source)
@@ -379,7 +379,7 @@ class Records:
         added = listed(event.infos, ADDED)
         if added:
             # Other members may have changed since then: separate events report that.
-            new = [member for member in added if member not in known and not self._has_ended(member)]
+            new = [member for member in added if member not in known and not self._has_exited(member)]
             group, place = self.get(name), number(event.infos, PLACE)
             for member in new:
                 lost.pop(member, None)

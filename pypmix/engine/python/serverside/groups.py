@@ -157,7 +157,7 @@ class Groups(Constructing):
         if said is plan:
             self._last = payload, peer.form, plan, collective, contribution, construct
 
-    def _meeting(self, name: str, process: Process, members: frozenset[Process], others: frozenset[Proc]) -> Construct:
+    def _meeting(self, name: str, process: Process, members: frozenset[Process], remote: frozenset[Proc]) -> Construct:
         """Return the construct that a caller joins; begin one if necessary.
 
         Raises:
@@ -166,7 +166,7 @@ class Groups(Constructing):
         """
         for construct in self.under_way.get(name, ()):
             collective, membership = construct.collective, construct.collective.membership
-            if (membership.members is members or membership.members == members) and _alike(membership.others, others):
+            if (membership.members is members or membership.members == members) and _alike(membership.others, remote):
                 if process in collective.arrived or collective.state != CollectiveState.GATHERING:
                     raise PMIxError(f"{name!r} is constructed already", status=statuses.ERR_EXISTS)
                 return construct
@@ -181,7 +181,7 @@ class Groups(Constructing):
             raise PMIxError(f"others construct {name!r} of other procs", status=statuses.ERR_BAD_PARAM)
         collectives = self.server.collectives
         begun = collectives.begin(
-            Membership(collectives, self._constructs, f"{CONSTRUCT} {name}", members, others), process
+            Membership(collectives, self._constructs, f"{CONSTRUCT} {name}", members, remote), process
         ).record
         assert isinstance(begun, Construct)
         self.under_way.setdefault(name, []).append(begun)
@@ -230,7 +230,7 @@ class Groups(Constructing):
             destruct.lost = True
         directives: tuple[Info, ...] = ()
         if destruct.lost:
-            directives = (*combine_directives(destruct), procs(ABSENT, self._gone(destruct)))
+            directives = (*combine_directives(destruct), procs(ABSENT, self._ended_members(destruct)))
         elif any(map(_INFOS, destruct.said.values())):
             directives = combine_directives(destruct)
         submit(self.server, destruct, self._destruct_op(destruct, directives), is_optional=True)
@@ -239,7 +239,7 @@ class Groups(Constructing):
         name = destruct.membership.group.partition("\0")[0]
         return GroupUpcall(GROUP_DESTRUCT, name, self.everyone(destruct), directives)
 
-    def _gone(self, destruct: NodeCollective) -> tuple[Proc, ...]:
+    def _ended_members(self, destruct: NodeCollective) -> tuple[Proc, ...]:
         """Return the members that have ended without a destruct, whenever they ended."""
         return tuple(sorted({*gone_procs(destruct), *self._missed(destruct)}))
 
@@ -263,7 +263,7 @@ class Groups(Constructing):
             answer_all(destruct)
             records.dissolve(name)
             return
-        gone = self._gone(destruct)
+        gone = self._ended_members(destruct)
         records.dissolve(name)
         answer_failures(destruct, status, gone)
 
@@ -320,13 +320,13 @@ class Groups(Constructing):
 
     # Departures
 
-    def handle_departure(self, process: Process, lost: bool) -> None:
+    def handle_departure(self, process: Process, failed: bool) -> None:
         for construct in [each for made in self.under_way.values() for each in made]:
             collective = construct.collective
             if not collective.is_running:
                 continue
             if construct.is_open or process in collective.membership.members:
-                construct.departed(process, lost)
+                construct.departed(process, failed)
             elif collective.state == CollectiveState.ADDING:
                 construct.ask()
         for name, owed in list(self.owed.items()):
@@ -363,10 +363,10 @@ def _take_destruct(destruct: NodeCollective, _result: object) -> int:
     return statuses.SUCCESS if destruct.membership.others else destruct.status
 
 
-def _alike(some: frozenset[Proc], others: frozenset[Proc]) -> bool:
+def _alike(one: frozenset[Proc], other: frozenset[Proc]) -> bool:
     """Return True if these may be the same procs: a wildcard may name the procs of other servers."""
-    if some == others:
+    if one == other:
         return True
-    whole = {each.nspace for each in some | others if each.rank == RANK_WILDCARD}
-    rest = [each for each in some ^ others if each.nspace not in whole]
-    return not rest and all(any(each.nspace == name for each in side) for name in whole for side in (some, others))
+    whole = {each.nspace for each in one | other if each.rank == RANK_WILDCARD}
+    rest = [each for each in one ^ other if each.nspace not in whole]
+    return not rest and all(any(each.nspace == name for each in side) for name in whole for side in (one, other))

@@ -123,7 +123,7 @@ class Plan:
             self.question, self.answer = None, ()
             self._forget_replies()
 
-    def answered(self, members: tuple[Proc, ...]) -> bool:
+    def keep_members(self, members: tuple[Proc, ...]) -> bool:
         """Keep the members of a group of this plan.
 
         Returns:
