@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from pypmix.engine.collective.machine import Collectives
 from pypmix.engine.python.serverdata import Store
 from pypmix.engine.times import CHARGED_SECONDS, TURN_SECONDS
@@ -264,7 +262,8 @@ class Peer:
         self.reader = FrameReader(server.limits.message, skips=True)
         self._pending = 0
         self.denied = 0
-        self.backlog: deque[tuple[int, bytes]] = deque()
+        # Not a deque, which takes as much memory as the rest of a connection that has nothing to wait.
+        self.backlog: list[tuple[int, bytes]] = []
         self.most = LONGEST if self.pypmix or release < OLD_READERS else MAX_MESSAGE
         self.open = True
         self.finalized = False
@@ -348,7 +347,7 @@ class Peer:
                 return
             left -= 1
             if left and (now() > end or self.link.full()):
-                self.backlog.extendleft(reversed(messages[-left:]))
+                self.backlog[:0] = messages[-left:]
                 return
 
     def _take(self, tag: int, payload: bytes) -> None:

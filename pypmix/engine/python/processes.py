@@ -121,7 +121,7 @@ class Process:
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int, int], bytes] = {}
-        self._arranged: tuple[list[Name], dict[Name, int], int] = [], {}, 0
+        self._arranged: tuple[list[Name], dict[Name, int], int] | None = None
         """See `_arrange`; the last is what `written` was then."""
 
     def find(self, key: str, qualifiers: Qualifiers, scope: int) -> tuple[bool, bool]:
@@ -189,7 +189,7 @@ class Process:
 
     def _arrange(self) -> tuple[list[Name], dict[Name, int]]:
         """Return the names of the values in the order of the commits, among earlier places of some, and the places."""
-        order, places, mark = self._arranged
+        order, places, mark = self._arranged or ([], {}, 0)
         if len(order) > 2 * len(self.data) + _NEAR:
             order, places, mark = [], {}, 0
         for name in reversed(self.since(mark)):
@@ -338,7 +338,7 @@ class Process:
         self.written += sum([old.get(name) != stored for name, stored in data.items()])
         self.stamp = stamp
         self.data = data
-        self._arranged = [], {}, 0
+        self._arranged = None
         # Data that was too much to be sent with a collective is missing here: readers ask for it when they need it.
         self.committed = bool(data)
         self.size = _size(data)

@@ -328,7 +328,9 @@ class Server(Node):
             self._busy.pop(peer, None)
             return
         try:
-            peer.handle([backlog.popleft() for _ in range(min(TURN, len(backlog)))])
+            messages = backlog[:TURN]
+            del backlog[:TURN]
+            peer.handle(messages)
         except Exception as error:
             # It must not end the turns of the others.
             if peer.open:
