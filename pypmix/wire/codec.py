@@ -70,7 +70,7 @@ class Packer:
         self._parts: list[bytes] = []
         self._ones = _ONE[buffer_type]
         self._described = buffer_type == DESCRIBED
-        self._rule = rule_for(reader)
+        self._rule = reader if reader.__class__ is int else rule_for(reader)
 
     def pack(self, type: int, *values: Any) -> Self:
         """Append one pack of values.

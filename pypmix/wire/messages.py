@@ -235,6 +235,13 @@ _REQUEST_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
 _REPLY_LAYOUTS: dict[int, list[tuple[Release, Layout]]] = {}
 """The layouts of the used commands, newest first: a process uses few."""
 
+_REQUESTS_FOUND: dict[tuple[int, Release], Layout] = {}
+_REPLIES_FOUND: dict[tuple[int, Release], Layout] = {}
+"""The layouts that were found before, by command and the peer's release."""
+
+MAX_FOUND = 256
+"""The most layouts that are remembered in each of them."""
+
 
 def _layouts(
     rows: tuple[tuple[int, Release, tuple[Field, ...]], ...], command: int, reply: bool
@@ -246,6 +253,16 @@ def _layouts(
 
 
 def _find(command: int, release: Release, reply: bool) -> Layout:
+    layout = _search(command, release, reply)
+    found = _REPLIES_FOUND if reply else _REQUESTS_FOUND
+    if len(found) >= MAX_FOUND:
+        # Peers name their releases: there may be many.
+        found.clear()
+    found[command, release] = layout
+    return layout
+
+
+def _search(command: int, release: Release, reply: bool) -> Layout:
     made = _REPLY_LAYOUTS if reply else _REQUEST_LAYOUTS
     layouts = made.get(command)
     if layouts is None:
@@ -270,12 +287,12 @@ def request_layout(command: int, release: Release) -> Layout:
     Raises:
         NotSupported: The release does not have the command.
     """
-    return _find(command, release, reply=False)
+    return _REQUESTS_FOUND.get((command, release)) or _find(command, release, reply=False)
 
 
 def reply_layout(command: int, release: Release) -> Layout:
     """Return the layout of the reply to a command; see `request_layout`."""
-    return _find(command, release, reply=True)
+    return _REPLIES_FOUND.get((command, release)) or _find(command, release, reply=True)
 
 
 EVENT = Layout(

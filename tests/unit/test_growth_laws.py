@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
+import pypmix
 from lib.group_member import ALL, MIDDLE, Member
 from lib.server_world import Client, World, text
 from pypmix.engine.python.serverdata import Store
@@ -14,6 +16,7 @@ from pypmix.standard.types import Proc
 from pypmix.wire.additions import greeting
 from pypmix.wire.messages import Command
 
+ROOT = os.path.dirname(pypmix.__file__) + "/"
 CODE = -4242
 RANGE_SESSION = 4
 COLLECT = attrs.COLLECT_DATA(True)
@@ -98,7 +101,7 @@ def steps_of(function):
 
     def trace(frame, event, _argument):
         nonlocal count
-        if "/pypmix/" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith(ROOT):
             return None
         frame.f_trace_opcodes = True
         count += event == "opcode"

@@ -149,7 +149,7 @@ class HostUpcall:
             self.outcome = result, error
             return
         try:
-            self._reactor.post(lambda: self.conclude(answer, result, error))
+            self._reactor.post(partial(self.conclude, answer, result, error))
         except NotInitialized:
             return
 

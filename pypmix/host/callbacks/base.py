@@ -177,7 +177,8 @@ class Request(Generic[R]):
     @property
     def timeout(self) -> float | None:
         """The seconds after which the callers give up (`PMIX_TIMEOUT`); None if they wait for ever."""
-        return _seconds(self._infos())
+        infos = self._infos()
+        return _seconds(infos) if infos else None
 
     @property
     def signature(self) -> tuple[Hashable, ...]:

@@ -66,7 +66,9 @@ class Op(Record, Generic[R], metaclass=RecordType):
 
     def __validate__(self) -> None:
         for name, kind in type(self).__tuples__:  # type: ignore[attr-defined]
-            instances(name, getattr(self, name), kind)
+            items = getattr(self, name)
+            if type(items) is not tuple or items:
+                instances(name, items, kind)
 
 
 class HostOp(Op[R]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key
 from pypmix.standard.types import Info, Pdata
 
@@ -21,6 +23,10 @@ def _published_key(key: str) -> None:
     check_key(key)
     if key.startswith(RESERVED_PREFIX):
         raise ValueError(f"{key!r} starts with {RESERVED_PREFIX!r}: such keys are the Standard's and not published")
+
+
+_KEY = itemgetter(0)
+"""The key of an `Info`."""
 
 
 def _keys(keys: object) -> None:
@@ -48,7 +54,7 @@ class Publish(Op[None]):
         super().__validate__()
         if not self.infos:
             raise ValueError("there is nothing to publish")
-        _keys(tuple([info.key for info in self.infos]))
+        _keys(tuple(map(_KEY, self.infos)))
         if self.range not in RANGES:
             raise ValueError(f"{self.range!r} is not a range to publish to")
         if self.persistence not in PERSISTENCES:

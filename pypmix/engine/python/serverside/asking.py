@@ -63,10 +63,6 @@ MAX_KEYS = 512
 # Results of the host, as the fields of a reply. They raise a `TypeError` if a result is not valid.
 
 
-def _nothing(_op: Op[Any], _result: object, _peer: Peer) -> Fields:
-    return {}
-
-
 def _infos(_op: Op[Any], result: object, _peer: Peer) -> Fields:
     return {"infos": returned(result, Info)}
 
@@ -105,12 +101,12 @@ def _publish(fields: Fields) -> Publish:
     return Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
 
 
-QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
+QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply | None], ...] = (
     # The user that these three name is ignored: the upcall carries the user that the server has admitted.
-    (Command.PUBLISHNB, _publish, _nothing),
+    (Command.PUBLISHNB, _publish, None),
     (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _lookup_fields),
-    (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), _nothing),
-    (Command.LOG, lambda got: Log(got["data"], got["directives"], max(0, got["timestamp"])), _nothing),
+    (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), None),
+    (Command.LOG, lambda got: Log(got["data"], got["directives"], max(0, got["timestamp"])), None),
     (Command.ALLOC, lambda got: AllocationRequest(got["directive"], got["infos"]), _infos),
     (Command.JOB_CONTROL, lambda got: JobControl(got["procs"], got["infos"]), _infos),
     (Command.MONITOR, lambda got: ProcessMonitor(got["monitor"], got["error"], got["infos"]), _infos),
@@ -127,10 +123,10 @@ QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply], ...] = (
     (
         Command.RESBLK,
         lambda got: ResourceBlock(got["directive"], got["block"] or "", got["units"], got["infos"]),
-        _nothing,
+        None,
     ),
 )
-"""Each command, the operation that it asks for, and the fields of its reply for a result of the host."""
+"""Each command, the operation that it asks for, and the fields of its reply for a result of the host, if it has any."""
 
 
 def _participants(peer: Peer, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
@@ -184,7 +180,7 @@ class Asking(Topic):
         ]
 
     def _handler(
-        self, command: int, make: Callable[[Fields], Op[Any]], reply: Reply
+        self, command: int, make: Callable[[Fields], Op[Any]], reply: Reply | None
     ) -> Callable[[Peer, int, bytes], None]:
         def handle(peer: Peer, tag: int, payload: bytes) -> None:
             fields = fields_of(peer, command, payload)
@@ -195,6 +191,8 @@ class Asking(Topic):
             def answer(result: object, error: BaseException | None) -> None:
                 if error is not None:
                     refuse(peer, tag, error)
+                elif reply is None:
+                    peer.status(tag, statuses.SUCCESS)
                 else:
                     self._send(peer, tag, command, op, lambda: reply(op, result, peer))
 
