@@ -34,26 +34,10 @@ from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMI
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Protocol, overload
+    from collections.abc import Callable, Sequence
 
-    from pypmix.published import PublishedData
+    from pypmix.client import Client
     from pypmix.standard.types import Proc
-
-    class Publisher(Protocol):
-        """The part of a `Client` that the store needs."""
-
-        @property
-        def proc(self) -> Proc: ...
-
-        def publish(self, values: Mapping[str, object], *, data_range: Range, persist: Persist) -> None: ...
-
-        @overload
-        def lookup(self, key: str, *, timeout: float, data_range: Range) -> object: ...
-
-        @overload
-        def lookup(self, key: Iterable[str], *, data_range: Range) -> PublishedData: ...
-
 
 SLICE = 1.0
 """Seconds of a wait between two calls of `check`. PMIx waits for whole seconds only."""
@@ -87,7 +71,7 @@ class KeyValues:
 
     def __init__(
         self,
-        client: Publisher,
+        client: Client,
         name: str,
         members: Sequence[Proc],
         *,

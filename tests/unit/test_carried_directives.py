@@ -8,7 +8,7 @@ from lib.exchange_groups import CONTEXT, MEMBERS, P, construct
 from lib.exchange_world import World
 from pypmix.engine.collective.rules import FT
 from pypmix.engine.python.attributes import CLIENT, FUNCTIONS, SERVER
-from pypmix.host.exchange.deciding import CARRIED
+from pypmix.host.exchange.deciding import SHARED_DIRECTIVES
 from pypmix.standard import attrs, codes, keys
 from pypmix.standard.ops.events import procs_in
 from pypmix.standard.types import Info, Value
@@ -28,8 +28,8 @@ def test_a_directive_that_is_supported_is_carried_or_is_for_one_server():
     }
     tolerant = {key for directives in FT.values() for key in directives}
     assert supported
-    assert supported | tolerant <= CARRIED | ONE_SERVERS
-    assert CARRIED.isdisjoint(ONE_SERVERS)
+    assert supported | tolerant <= SHARED_DIRECTIVES | ONE_SERVERS
+    assert SHARED_DIRECTIVES.isdisjoint(ONE_SERVERS)
 
 
 @pytest.mark.parametrize("unknown", [(), (Info("acme.unknown", Value(codes.STRING, "x")),)])

@@ -219,7 +219,9 @@ class Collectives:
             (),
             status,
             incarnation,
-            tuple([self._expanded(info) for info in directives if info.key in deciding.CARRIED]) if directives else (),
+            tuple([self._expanded(info) for info in directives if info.key in deciding.SHARED_DIRECTIVES])
+            if directives
+            else (),
             known,
             leaders,
             data,

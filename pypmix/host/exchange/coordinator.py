@@ -585,7 +585,7 @@ class Coordinator:
         """Forward the offer of all leaders, which add other procs: these are where offers meet."""
         parts = round.parts
         formed = deciding.formed(parts, members, construct.absent, construct.leading(), None)
-        infos = [info for info in formed.infos if info.key in deciding.CARRIED]
+        infos = [info for info in formed.infos if info.key in deciding.SHARED_DIRECTIVES]
         infos += [attrs.GROUP_BOOTSTRAP(len(members)), deciding.named(deciding.ADD_MEMBERS, added)]
         if deciding.has_flag(parts, deciding.ASSIGN_CONTEXT_ID):
             infos.append(attrs.GROUP_ASSIGN_CONTEXT_ID(True))

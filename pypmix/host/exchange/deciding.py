@@ -70,7 +70,7 @@ TOLD = frozenset(
 ARRAYS = frozenset((GROUP_ABSENT, GROUP_ORDER, GROUP_CLAIMS, FINAL_ORDER, ADD_MEMBERS))
 """Directives that name procs."""
 
-CARRIED = frozenset(
+SHARED_DIRECTIVES = frozenset(
     (
         *KEPT,
         *TOLD,
