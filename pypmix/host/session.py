@@ -35,6 +35,7 @@ from pypmix.host.outcome import listed
 from pypmix.host.placing import placed
 from pypmix.host.preload import send_piece
 from pypmix.host.remote import TRY_INTERFACE, RemoteNode, RemoteShare, apart
+from pypmix.host.rosters.base import NOT_OURS, PATIENCE
 from pypmix.host.sites import Site
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
@@ -44,7 +45,6 @@ from pypmix.standard.logtext import get_logger, printable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Protocol
 
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
@@ -57,42 +57,17 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Node, Obtain, Target
     from pypmix.host.rank import Rank
+    from pypmix.host.rosters.base import StartedDaemon
     from pypmix.host.running import Launch, RunningJob, Share
     from pypmix.host.serving import ServingManager
     from pypmix.host.tracing import Trace
     from pypmix.standard.types import Proc
-
-    class StartedDaemon(Protocol):
-        """A process that is to become a daemon.
-
-        Attributes:
-            stdin: The descriptor that writes to its standard input; `NOT_OURS` if the roster passes the line on.
-            stdout: The descriptor that reads its standard output.
-        """
-
-        stdin: int
-        stdout: int
-
-        def stop(self) -> None:
-            """End it by force; may be called twice, and does not block."""
-
-        def ended(self) -> int | None:
-            """Return its exit code if it has ended; does not block."""
-
-        def trouble(self) -> str:
-            """Return why it has ended before it was ready, and a remedy; empty if that is not known."""
 
     Start = Callable[[Node, bytes], StartedDaemon]
     Word = Callable[["Fleet"], object]
 
 LAUNCHER = "!launcher"
 """The launcher's name in the exchange: the first of all, so that data that a session keeps once is kept there."""
-
-NOT_OURS = -1
-"""The `stdin` of a daemon whose standard input is not the launcher's: the roster has passed its line on."""
-
-PATIENCE = 30.0
-"""Seconds that daemons have to be ready."""
 
 REFRESH = 2.0
 """Seconds that daemons have to report the pending operations of their nodes."""

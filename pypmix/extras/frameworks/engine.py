@@ -23,7 +23,8 @@ from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome, listed
 from pypmix.host.placing import Node
-from pypmix.host.session import NOT_OURS, NodeSession
+from pypmix.host.rosters.base import NOT_OURS
+from pypmix.host.session import NodeSession
 from pypmix.host.terms import Terms
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger, printable

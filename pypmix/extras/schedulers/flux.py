@@ -29,8 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pypmix.host.rosters.base import Lost, Settings
-    from pypmix.host.session import StartedDaemon
+    from pypmix.host.rosters.base import Lost, Settings, StartedDaemon
 
 KEY = "pypmix.meet"
 """The key for the meeting's address and the secret, which the first task of a job stores."""

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pypmix.host.placing import NodeRequest, Obtained
-    from pypmix.host.rosters.base import Lost, Members, Settings
+    from pypmix.host.rosters.base import Lost, Members, Settings, StartedDaemon
     from pypmix.host.rosters.meet import Follower
-    from pypmix.host.session import StartedDaemon
 
 COME = 5.0
 """Seconds to wait for a DVM that was started just before."""

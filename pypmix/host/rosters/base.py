@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pypmix.host.placing import Node, NodeRequest, Obtained
     from pypmix.host.rosters.names import Host
-    from pypmix.host.session import StartedDaemon
 
     Lost = Callable[[str, str], None]
 
@@ -34,6 +33,9 @@ GROUP = "pypmix.rosters"
 
 PATIENCE = 30.0
 """Seconds for all nodes to be ready."""
+
+NOT_OURS = -1
+"""The `stdin` of a daemon whose standard input is not the launcher's: the roster has passed its line on."""
 
 
 class RosterError(Exception):
@@ -84,6 +86,27 @@ class Settings(Record):
     def daemon(self) -> list[str]:
         """The command that runs a daemon."""
         return [self.python, "-m", "pypmix", "node"]
+
+
+class StartedDaemon(Protocol):
+    """A process that is to become a daemon.
+
+    Attributes:
+        stdin: The descriptor that writes to its standard input; `NOT_OURS` if the roster passes the line on.
+        stdout: The descriptor that reads its standard output.
+    """
+
+    stdin: int
+    stdout: int
+
+    def stop(self) -> None:
+        """End it by force; may be called twice, and does not block."""
+
+    def ended(self) -> int | None:
+        """Return its exit code if it has ended; does not block."""
+
+    def trouble(self) -> str:
+        """Return why it has ended before it was ready, and a remedy; empty if that is not known."""
 
 
 class Roster(Protocol):

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.host.placing import NodeRequest, Obtained
-    from pypmix.host.rosters.base import Lost, Members, Settings
+    from pypmix.host.rosters.base import Lost, Members, Settings, StartedDaemon
     from pypmix.host.rosters.group import Group
     from pypmix.host.rosters.proof import Proof
-    from pypmix.host.session import StartedDaemon
 
 
 class Step(SymmetricRoster):

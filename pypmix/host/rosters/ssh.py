@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pypmix.host.placing import NodeRequest, Obtained
-    from pypmix.host.rosters.base import Lost, Members, Settings
-    from pypmix.host.session import StartedDaemon
+    from pypmix.host.rosters.base import Lost, Members, Settings, StartedDaemon
 
 AGENT = "ssh -T -x -o BatchMode=yes -- {host}"
 """The command that runs a command on a node: without a terminal, and with an error instead of a password prompt."""

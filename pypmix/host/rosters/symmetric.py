@@ -24,10 +24,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pypmix.host.rosters.base import Lost, Settings
+    from pypmix.host.rosters.base import Lost, Settings, StartedDaemon
     from pypmix.host.rosters.meet import Address
     from pypmix.host.rosters.proof import Proof
-    from pypmix.host.session import StartedDaemon
 
 SECRET_FILE = "PYPMIX_SECRET_FILE"
 

@@ -231,7 +231,7 @@ class Tree:
 
 
 class Relayed:
-    """A daemon whose output a thread of the launcher passes on; see `pypmix.host.session.StartedDaemon`.
+    """A daemon whose output a thread of the launcher passes on; see `pypmix.host.rosters.base.StartedDaemon`.
 
     Args:
         leaf: The daemon's node.
