@@ -583,7 +583,7 @@ class Daemon(ServingManager):
 
     def _tell_soon(self, topic: str, data: bytes) -> None:
         """Send the launcher a message together with messages that follow at once."""
-        self._exchange.soon(self._exchange.buffer, self._launcher, topic, lambda: data)
+        self._exchange.soon(self._exchange.outbox.buffer, self._launcher, topic, lambda: data)
 
     # Orders
 

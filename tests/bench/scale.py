@@ -130,7 +130,7 @@ class Session:
         for name, exchange in zip(self.names, self.exchanges, strict=True):
             exchange.membership.present = Here(here) if mortal else here
             carrier = hub._carriers[name]
-            carrier._on_message = lambda sender, message, exchange=exchange: exchange._arrived(sender, message)
+            carrier._on_message = lambda sender, message, exchange=exchange: exchange.arrivals.take(sender, message)
             present[name] = carrier
             carrier._present = present
             exchange.collectives.coordinator.attendance.places = known

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from pypmix.engine import times
 from pypmix.engine.alarms import MANY, Alarms
 from pypmix.host.exchange import Exchange, ExchangeTimeout, Hub, ServerLost, VirtualTime, codec, limits
-from pypmix.host.exchange import exchange as module
 from pypmix.host.exchange.codec import NUMBER
 from pypmix.host.exchange.errors import pack_error
-from pypmix.host.exchange.exchange import Strand
 from pypmix.host.exchange.kinds import CANCEL, GATHER, OUTCOME, Outcome, Part, pack_gathered
 from pypmix.host.exchange.participant import GIVE_UP
 from pypmix.host.exchange.places import Party
+from pypmix.host.exchange.strand import Strand
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PMIxError, RemoteProtocolError, Unreachable
 
 pytestmark = pytest.mark.timeout(60)
@@ -62,7 +61,7 @@ class World:
     def check_empty(self):
         for exchange in self.exchanges.values():
             assert not exchange.open(), exchange.name
-            assert not exchange._load
+            assert not exchange.requests.load
             assert not exchange.underway()
 
 
@@ -159,7 +158,7 @@ def test_a_timeout_that_comes_too_late_changes_nothing(world):
 
 
 def test_a_coordinator_that_says_nothing_is_named(world):
-    world["a"]._read = lambda *_: None
+    world["a"].arrivals._read = lambda *_: None
     world.gather("b", timeout=2)
     world.hub.run()
     ((_, error, when),) = world.ends.pop("b")
@@ -209,7 +208,7 @@ def test_an_answer_counts_before_the_news_that_its_sender_has_left(world):
     for name in "abc":
         world.gather(name)
     b = world["b"]
-    arrive, change = b._arrived, b._changed
+    arrive, change = b.arrivals.take, b._changed
 
     def both(sender, message):
         # The turn of b is taken while the decision and the end of the connection come.
@@ -217,7 +216,7 @@ def test_an_answer_counts_before_the_news_that_its_sender_has_left(world):
         if world["a"].open() == 0:
             b.soon(change, "a", False)
 
-    b._arrived = both
+    world.hub._carriers["b"]._on_message = both
     world.hub.run()
     assert list(world.end("b").blobs) == ["a", "b", "c"]
 
@@ -492,10 +491,10 @@ def test_a_server_has_come_before_it_is_heard():
 
     def busy():
         carrier.changed("b", True)
-        carrier.arrived("b", codec.pack(module.TELL, codec.TEXT.write("news"), b"1"))
+        carrier.arrived("b", codec.pack(codec.TELL, codec.TEXT.write("news"), b"1"))
         carrier.changed("b", False)
         carrier.changed("b", True)
-        carrier.arrived("b", codec.pack(module.TELL, codec.TEXT.write("news"), b"2"))
+        carrier.arrived("b", codec.pack(codec.TELL, codec.TEXT.write("news"), b"2"))
 
     exchange.soon(busy)
     came, went = [("b", True), ("b", True, "too")], [("b", False), ("b", False, "too")]
@@ -526,7 +525,7 @@ def test_any_bytes_are_dropped_or_mean_something(data, kind):
     for message in (data, bytes((kind,)) + data, codec.pack(kind, *[data[at::3] for at in range(kind)])):
         world.hub.send(world["b"]._carrier, "a", message)
         try:
-            world["a"]._read("b", message)
+            world["a"].arrivals._read("b", message)
         except RemoteProtocolError:
             pass
     world.hub.run()
@@ -545,8 +544,8 @@ def test_results_of_others_than_the_coordinator_count_nothing(world):
     world.hub.run()
     forged = OUTCOME.write(Outcome(data=pack_gathered([(name, mine_of(name)) for name in "abc"], ())))
     for number in range(2 * mine.number):
-        world["c"]._carrier.send("b", codec.pack(module.ANSWER, NUMBER.write(number), forged))
-        world["c"]._carrier.send("b", codec.pack(module.REFUSED, pack_error(number, PMIxError("forged"))))
+        world["c"]._carrier.send("b", codec.pack(codec.ANSWER, NUMBER.write(number), forged))
+        world["c"]._carrier.send("b", codec.pack(codec.REFUSED, pack_error(number, PMIxError("forged"))))
     world["c"].tell("a", GIVE_UP, CANCEL.write((mine.number, -1, "forged", ())))
     world.hub.run()
     assert not world.ends

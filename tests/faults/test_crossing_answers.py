@@ -101,7 +101,7 @@ def test_a_coordinator_may_ask_for_each_contribution_alone(world: World) -> None
     with of_radix(1):
         world.exchanges["a"].handle(UP, wants_each_alone)
         direct: list[str] = []
-        came = world.exchanges["a"]._handlers[PART]
+        came = world.exchanges["a"].requests._handlers[PART]
         world.exchanges["a"].handle(PART, lambda sender, *rest: (direct.append(sender), came(sender, *rest)))
         ends = world.all_ask(lambda name: fence(name, P))
     assert combined == ["b", "b"]

@@ -116,7 +116,7 @@ class World:
             node.alive = False
             self.hub.lose(node.name)
             # The time of a process ends with it.
-            for waiting in node.exchange._held.values():
+            for waiting in node.exchange.arrivals._held.values():
                 waiting.timer.cancel()
             self.gone.update(proc for proc, home in self.where.items() if home is node)
 
@@ -128,7 +128,7 @@ class World:
                 continue
             for asked in node.asked:
                 assert asked.answered == 1, (node.name, asked.op)
-            assert not node.exchange.open() and not node.exchange._load, node.name
+            assert not node.exchange.open() and not node.exchange.requests.load, node.name
             assert not node.exchange.collectives.coordinator.late
         for node in self.nodes:
             if node.alive:

@@ -204,7 +204,7 @@ class World:
             for asked in node.asked:
                 assert len(asked.results) == 1, (node.name, asked.op, asked.results)
             exchange = node.exchange
-            assert not exchange.open() and not exchange._load, (node.name, exchange.underway())
+            assert not exchange.open() and not exchange.requests.load, (node.name, exchange.underway())
             assert not node.crossing._modexes
             launcher = (LAUNCHER,) if self.launched else ()
             assert exchange.members == tuple(sorted((*launcher, *[other.name for other in alive])))

@@ -228,24 +228,24 @@ def test_a_message_goes_along_with_those_before_it():
     heard = []
     for topic in ("one", "two"):
         b.hear(topic, lambda _sender, data: heard.append(data))
-    a.soon(a.buffer, "n001", "one", lambda: b"1")
-    a.soon(a.buffer, "n001", "one", lambda: b"2")
+    a.soon(a.outbox.buffer, "n001", "one", lambda: b"1")
+    a.soon(a.outbox.buffer, "n001", "one", lambda: b"2")
     a.tell("n001", "two", b"3")
     assert session.hub.messages == {"n000": 1}
     session.hub.run()
     assert heard == [b"1", b"2", b"3"]
     # One that is long goes alone, and one that nothing follows in a moment.
-    a.soon(a.buffer, "n001", "one", lambda: b"4")
+    a.soon(a.outbox.buffer, "n001", "one", lambda: b"4")
     a.tell("n001", "two", bytes(1 << 17))
-    a.soon(a.buffer, "n001", "one", lambda: b"5")
+    a.soon(a.outbox.buffer, "n001", "one", lambda: b"5")
     session.hub.run()
     assert session.hub.messages == {"n000": 4}
     assert heard[3:] == [b"4", bytes(1 << 17), b"5"]
     # Nothing is left for one that is lost.
-    a.soon(a.buffer, "n001", "one", lambda: b"6")
+    a.soon(a.outbox.buffer, "n001", "one", lambda: b"6")
     session.hub.lose("n001")
     session.hub.run()
-    assert not a._buffered
+    assert not a.outbox._buffered
 
 
 def test_only_the_launcher_orders_entries(caplog):

@@ -45,11 +45,25 @@ MAX_PROCS = 1 << 20
 FEW_BOUNDS = 6
 """The bounds of three ranks that do not follow each other."""
 
+REQUEST, ANSWER, REFUSED, TELL, ASIDE = range(1, 6)
+"""The kinds of messages; `ASIDE` messages pass the held messages of their sender."""
+
+SEVERAL, BASED = 12, 13
+"""Several messages as one, and a message with the basis that the receiver needs before it (`Outbox.rebase`)."""
+
 _KINDS = [bytes((kind,)) for kind in range(256)]
 LENGTH = struct.Struct("!I")
 """The length before each field of a message."""
 
 _pack_length, _unpack_length = LENGTH.pack, LENGTH.unpack_from
+
+_NUMBERED = struct.Struct("!BIq")
+"""The beginning of a request or an answer: its kind, and its number as a field."""
+
+_HEAD = struct.Struct("!BIqI")
+"""The same, and the length of the next field."""
+
+_HEAD_SIZE = _HEAD.size
 
 
 def broken(detail: str) -> RemoteProtocolError:
@@ -324,6 +338,34 @@ NAMES = many(NAME)
 def framed_text(text: str) -> bytes:
     """Return a text in the form that it has in a message; names of servers and operations are repeated often."""
     return framed(TEXT.write(text))
+
+
+def read_numbered(message: bytes, count: int) -> tuple[Any, ...]:
+    """Return the number of a request or an answer, and its other fields, one or two.
+
+    Raises:
+        RemoteProtocolError: It does not parse.
+    """
+    size = len(message)
+    if size >= _HEAD_SIZE:
+        _, eight, number, first = _HEAD.unpack_from(message)
+        end = _HEAD_SIZE + first
+        if eight == 8 and count == 1 and end == size:
+            return number, message[_HEAD_SIZE:]
+        if eight == 8 and count == 2 and end + 4 <= size and end + 4 + _unpack_length(message, end)[0] == size:
+            return number, message[_HEAD_SIZE:end], message[end + 4 :]
+    text, *parts = expect(unpack(message)[1], count + 1)
+    return NUMBER.read(text), *parts
+
+
+def pack_request_message(number: int, topic: str, data: bytes) -> bytes:
+    """Return the message of a request."""
+    return _NUMBERED.pack(REQUEST, 8, number) + framed_text(topic) + _pack_length(len(data)) + data
+
+
+def pack_answer(number: int, data: bytes) -> bytes:
+    """Return the message of an answer."""
+    return _HEAD.pack(ANSWER, 8, number, len(data)) + data
 
 
 def _write_ranks(ranks: Iterable[int]) -> bytes:

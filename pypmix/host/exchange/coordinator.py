@@ -363,7 +363,7 @@ class Coordinator:
                 self._end(round, outcome)
 
         for name in sorted(waiting):
-            self._session.ask(name, TIME_IS_OVER, data, partial(take_answer, name), EXPIRY_SECONDS)
+            self._session.requests.ask(name, TIME_IS_OVER, data, partial(take_answer, name), EXPIRY_SECONDS)
 
     def _close(self, round: Round) -> None:
         """Stop waiting for late procs: the present ones are the group."""
@@ -523,7 +523,7 @@ class Coordinator:
         for name in [name for name in names if name not in round.asked]:
             round.asked.add(name)
             asked = NAMED.write((round.kind, round.name))
-            self._session.ask(name, ABSENT, asked, lambda _data, _error, name=name: take_absence(name))  # type: ignore[misc]
+            self._session.requests.ask(name, ABSENT, asked, lambda _data, _error, name=name: take_absence(name))  # type: ignore[misc]
         return bool(names)
 
     def _decision(self, round: Round, departed: set[Proc]) -> Outcome:

@@ -13,7 +13,7 @@ All of this happens in turns of the exchange.
 
 from __future__ import annotations
 
-from pypmix.engine.times import REACH_SECONDS
+from pypmix.engine.times import DECISION_SECONDS, REACH_SECONDS
 from pypmix.host.exchange.codec import BYTES, NAME, Field, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
@@ -52,6 +52,8 @@ class Detours:
         self._exchange = exchange
         self._waiting: dict[str, list[Callable[[bool], None]]] = {}
         """Calls that wait for servers that are not present yet; called with whether they are."""
+        self._pursued: set[str] = set()
+        """The servers that collectives wait for."""
         exchange.handle(REACH, self._answer)
         exchange.hear(MEET, self._meet)
         exchange.hear(PASS_ON, self._pass_on)
@@ -63,6 +65,19 @@ class Detours:
         waiting.append(call)
         if len(waiting) == 1:
             self._exchange.later(REACH_SECONDS, lambda: self._ask(name, waiting))
+
+    def pursue(self, name: str) -> None:
+        """Reach a server through the root unless it joins in a moment; again and again where there is a launcher."""
+
+        def look_again(is_present: bool) -> None:
+            self._pursued.discard(name)
+            # A launcher gets to know all servers.
+            if not is_present and self._exchange.launcher and name not in self._exchange.gone:
+                self._exchange.later(DECISION_SECONDS, lambda: self.pursue(name))
+
+        if not self._exchange.has(name) and name not in self._pursued:
+            self._pursued.add(name)
+            self.reach(name, look_again)
 
     def settle(self, name: str, is_present: bool) -> None:
         """Make the calls that wait for a server."""
@@ -88,7 +103,7 @@ class Detours:
         if root == self._exchange.name or not self._exchange.has(root):
             self.settle(name, False)
         else:
-            self._exchange.ask(root, REACH, NAME.write(name), take_answer)
+            self._exchange.requests.ask(root, REACH, NAME.write(name), take_answer)
 
     def _begin(self, name: str, life: bytes) -> None:
         if not self._exchange.has(name):
@@ -102,7 +117,7 @@ class Detours:
         if self._exchange.root != self._exchange.name or name not in membership.present - membership.doubted:
             answer(b"", None)
             return
-        self._exchange.aside(name, MEET, _SERVER.write((sender, membership.life_of(sender))))
+        self._exchange.outbox.aside(name, MEET, _SERVER.write((sender, membership.life_of(sender))))
         answer(_SERVER.write((name, membership.life_of(name))), None)
 
     def _meet(self, sender: str, data: bytes) -> None:
@@ -112,8 +127,8 @@ class Detours:
     def _pass_on(self, sender: str, data: bytes) -> None:
         to, text = _SERVER.read(data)
         if self._exchange.has(to):
-            self._exchange.aside(to, PASSED_ON, _SERVER.write((sender, text)))
+            self._exchange.outbox.aside(to, PASSED_ON, _SERVER.write((sender, text)))
 
     def _receive(self, sender: str, data: bytes) -> None:
         if sender == self._exchange.root:
-            self._exchange.receive(*_SERVER.read(data))
+            self._exchange.arrivals.take(*_SERVER.read(data))

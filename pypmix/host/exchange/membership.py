@@ -210,7 +210,7 @@ class Membership:
     def _ask_agreement(self, name: str, before: frozenset[str]) -> None:
         if (name, before) not in self._asked:
             self._asked.add((name, before))
-            self._exchange.aside(name, AGREE, NAMES.write(tuple(sorted(before))))
+            self._exchange.outbox.aside(name, AGREE, NAMES.write(tuple(sorted(before))))
 
     def _agree(self, sender: str, data: bytes) -> None:
         """Another server doubts servers, too."""
@@ -227,7 +227,7 @@ class Membership:
         questions, self._questions = self._questions, []
         for sender, names in questions:
             if self.present.difference(self.doubted).isdisjoint(names):
-                self._exchange.aside(sender, AGREED, NAMES.write(names))
+                self._exchange.outbox.aside(sender, AGREED, NAMES.write(names))
             elif sender in self.present:
                 self._questions.append((sender, names))
 
@@ -237,7 +237,7 @@ class Membership:
             reached = name not in self.doubted
             self._state.add_loss(_LOSS.write((name, self.life_of(name))))
             if reached:
-                self._exchange.aside(name, LOST, b"")
+                self._exchange.outbox.aside(name, LOST, b"")
 
     def _report(self, name: str, life: bytes, limit: float) -> None:
         """A declaration has not arrived: report to the root that the connection with a server has ended."""
@@ -258,7 +258,7 @@ class Membership:
                     # It is unknown there: it has been lost, or was never in the same session.
                     self._exchange.lose(name)
 
-            self._exchange.ask(root, DOUBT, _DOUBT.write((self.name, name, life)), take_answer)
+            self._exchange.requests.ask(root, DOUBT, _DOUBT.write((self.name, name, life)), take_answer)
         self._exchange.later(seconds, lambda: self._report(name, life, limit))
 
     def _answer_doubt(self, sender: str, data: bytes, answer: OnAnswer) -> None:
@@ -268,7 +268,7 @@ class Membership:
         root = self._next_root
         if root != self.name:
             if doubter == sender:
-                self._exchange.ask(root, DOUBT, data, lambda _data, _error: None)
+                self._exchange.requests.ask(root, DOUBT, data, lambda _data, _error: None)
             return
 
         def take_answer(_data: bytes | None, error: PMIxError | None) -> None:
@@ -282,7 +282,7 @@ class Membership:
         if known and name == self.name:
             take_answer(b"", None)
         elif known and name not in self.doubted:
-            self._exchange.ask(name, LIVES, b"", take_answer)
+            self._exchange.requests.ask(name, LIVES, b"", take_answer)
 
     # Declared losses
 
@@ -321,7 +321,7 @@ class Membership:
                 self._leave(origin)
         elif self._concerns(name, life):
             if name not in self.doubted and origin != self.name:
-                self._exchange.aside(name, LOST, b"")
+                self._exchange.outbox.aside(name, LOST, b"")
                 self.reasons.setdefault(name, f"it has no connection with {shown(origin)}")
             self._exchange.lose(name)
 
@@ -348,7 +348,7 @@ class Membership:
         others = self.list_others()
         # If the launcher is lost, all others leave as well.
         for name in others if other != self.launcher else ():
-            self._exchange.aside(name, LEAVES, b"")
+            self._exchange.outbox.aside(name, LEAVES, b"")
         self.launcher = ""
         self.doubted = set(others)
         for name in others:

@@ -189,6 +189,9 @@ class Participant:
 
     def start(self, local: LocalContribution, seconds: float) -> None:
         """Give an existing contribution."""
+        if self.session.is_closed:
+            self.session.soon(local.done, self.left_outcome())
+            return
         self._open[local.part.number] = local
         if seconds:
             local.timer = self.session.later(seconds, lambda: self._overdue(local))
@@ -261,14 +264,14 @@ class Participant:
         else:
             local.to, local.root, local.awaited = None, "", to
             # Once it is present, all that wait for it are sent.
-            self.session.reach(to)
+            self.session.detours.pursue(to)
 
     def _send_to(self, local: LocalContribution, to: str) -> None:
         """Contribute directly."""
         local.to = local.root = to
         data = self._parts.write(((self.name, local.part),))
         topic, data = (AGAIN, _AGAIN.write((*local.lost, data))) if local.lost else (PART, data)
-        self.session.ask(to, topic, data, partial(self._take_decision, local, to))
+        self.session.requests.ask(to, topic, data, partial(self._take_decision, local, to))
 
     def _send_up(self, local: LocalContribution, root: str) -> None:
         """Contribute through the servers in the middle, of which this one may be one."""
@@ -281,7 +284,7 @@ class Participant:
         else:
             local.to = self._relay.above(names, root) or root
             data = UPWARDS.write((root, part.number, self._parts.write(((self.name, part),))))
-            self.session.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
+            self.session.requests.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
 
     def _contribute(self, local: LocalContribution, to: str) -> None:
         """Contribute to a collective that this server coordinates itself."""

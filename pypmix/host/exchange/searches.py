@@ -134,7 +134,8 @@ class Searches:
                     call()
 
         for name in sorted(asked):
-            self._session.ask(name, FIND, _FIND.write((*coordinator, part.kind, part.name)), partial(take_ends, name))
+            data = _FIND.write((*coordinator, part.kind, part.name))
+            self._session.requests.ask(name, FIND, data, partial(take_ends, name))
         if not asked:
             finish()
 

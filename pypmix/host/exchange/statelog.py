@@ -149,7 +149,7 @@ class StateLog:
             return
         self._drafts.append((number, kind, data))
         if len(self._drafts) == 1:
-            self._exchange.buffer(self._exchange.root, SUBMITTED, self._write_drafts)
+            self._exchange.outbox.buffer(self._exchange.root, SUBMITTED, self._write_drafts)
         self._rebase()
 
     def _write_drafts(self) -> bytes:
@@ -190,7 +190,7 @@ class StateLog:
         if not self._numbered:
             # The first entries at once; later ones of the same moment are sent together.
             since = self._exchange.now() - self._flushed
-            self._exchange.defer(self._flush, max(NEWS_SECONDS, FORWARD_SECONDS - since))
+            self._exchange.outbox.defer(self._flush, max(NEWS_SECONDS, FORWARD_SECONDS - since))
         self._numbered.append(entry)
         changed = self._apply_entry(entry)
         if changed is not None and self._numbered and self._numbered[-1] is entry:
@@ -203,8 +203,7 @@ class StateLog:
             # A launcher sends the descriptions of jobs itself.
             job = 0 if self._exchange.launcher else self._job
             data = _ORDER.write((self._number, job, tuple(numbered)))
-            for name in self._exchange.list_others():
-                self._exchange.aside(name, ORDERED, data)
+            self._exchange.outbox.aside_all(ORDERED, data)
 
     def introduce(self, name: str) -> None:
         """Send a server that has joined a report on each present server; only the root does so."""
@@ -214,7 +213,7 @@ class StateLog:
             told = [(origin, count, kind, data) for kind, data in self._report_on(origin)] if origin != name else []
             entries += told or ([(origin, count, MARK, b"")] if count and origin != name else [])
         if entries or self._number or self._job:
-            self._exchange.aside(name, ORDERED, _ORDER.write((self._number, self._job, tuple(entries))))
+            self._exchange.outbox.aside(name, ORDERED, _ORDER.write((self._number, self._job, tuple(entries))))
 
     def _own_count(self) -> int:
         return self._start + self._count if self._count else 0
@@ -236,12 +235,12 @@ class StateLog:
             for entry in (*entries, *(own if self._exchange.list_others() else ())):
                 self._add(entry)
             # This server knows all entries from here on.
-            self._exchange.release_ready()
+            self._exchange.arrivals.release_ready()
         else:
             # The drafts include news that the reports have by now, and messages for all that they do not have.
             entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             if entries:
-                self._exchange.aside(self._exchange.root, SUBMITTED, _ENTRIES.write(tuple(entries)))
+                self._exchange.outbox.aside(self._exchange.root, SUBMITTED, _ENTRIES.write(tuple(entries)))
         self._rebase()
 
     def forget(self, name: str) -> None:
@@ -253,7 +252,7 @@ class StateLog:
         if number > self._job:
             self._job = number
             self._rebase()
-            self._exchange.release_ready()
+            self._exchange.arrivals.release_ready()
 
     def _is_old(self, entry: Entry) -> bool:
         origin, number, kind, _ = entry
@@ -302,7 +301,7 @@ class StateLog:
                 self._root, self._number, self._job = sender, number, job
                 if changed:
                     self._rebase()
-        self._exchange.release_ready()
+        self._exchange.arrivals.release_ready()
 
     # The basis of messages
 
@@ -311,7 +310,7 @@ class StateLog:
         basis = b""
         if not self._is_root and (self._count or self._job):
             basis = _BASIS.write((self._root, self._job, self._own_count()))
-        self._exchange.rebase(basis, (self._exchange.root,))
+        self._exchange.outbox.rebase(basis, (self._exchange.root,))
 
     def has_basis(self, sender: str, basis: bytes) -> bool:
         """Return True if messages of a server with this basis can be processed."""

@@ -42,6 +42,7 @@ All of this happens in turns of the exchange.
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from operator import itemgetter
 
 from pypmix.engine.times import COMBINE_SECONDS
@@ -292,7 +293,7 @@ class Relay:
 
     def _send(self, lane: _Lane, number: int) -> None:
         sent = lane.sent[number]
-        self._session.ask(sent.to, UP, sent.data, lambda data, error: self._take_decision(lane, number, data, error))
+        self._session.requests.ask(sent.to, UP, sent.data, partial(self._take_decision, lane, number))
         if sent.given_up:
             self._session.tell(sent.to, GIVE_UP, sent.given_up)
 
