@@ -197,6 +197,9 @@ class LocalHost(ServingManager):
             self.here = tuple(
                 [LocalNode(number, name, folders[number], server, self.machine) for number, name in enumerate(names)]
             )
+            if nodes == 1:
+                # Rankfiles and spawns may name this machine so, as for mpirun.
+                self.here[0].names += ("localhost",)
             self.nodes = self.here
             self.site.mapping = mapping.replace(crowded=True) if mapping is not None else self.site.mapping
         else:

@@ -135,6 +135,11 @@ def test_a_rankfile(command: Command) -> None:
     done = command("run", "--nodes", 2, "--rankfile", file, "--display", "bind", "true")
     assert done.code == 0, done.err
     assert [line.split(":")[1] for line in done.err.decode().splitlines()] == [" rank 1 on node0", " rank 0 on node1"]
+    file.write_text("rank 0=localhost slot=0\n")
+    assert command("run", "-rf", file, "true").code == 0
+    done = command("run", "-n", 1, "--nodes", 2, "--rankfile", file, "true")
+    assert "the rankfile places rank 0 on localhost, and the job has the nodes node0, node1" in done.message
+    file.write_text("rank 0=+n1 slot=0\nrank 1=+n0 slot=0\n")
     done = command("run", "-n", 3, "--nodes", 2, "--rankfile", file, "true")
     assert done.code == 2
     assert "the rankfile has no line for rank 2" in done.message
