@@ -46,7 +46,6 @@ from pypmix.psets import ProcSet as ProcSet
 from pypmix.psets import ProcSets as ProcSets  # deprecated
 from pypmix.psets import PsetChange as PsetChange  # deprecated
 from pypmix.published import Published as Published  # deprecated
-from pypmix.published import PublishedData as PublishedData  # deprecated
 from pypmix.server import Server as Server
 from pypmix.standard import attrs as attrs
 from pypmix.standard.attr import Attr as Attr  # deprecated

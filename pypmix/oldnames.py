@@ -124,12 +124,13 @@ RENAMES = {
         "AllocInheritance Answers App Attr BindEnvelope Coord CoordView Cpuset Credential DataArray DataBuffer "
         "DataType Device DeviceDistance DeviceType Endpoint Envar Fabric Geometry GroupOperation GroupOpt InfoFlags "
         "JobState LinkState Locality NodePid Pdata ProcInfo ProcSets ProcState PsetChange PsetStream Published "
-        "PublishedData RegAttr ResBlockDirective ResourceUnit StorageAccess StorageAccessType StorageMedium "
+        "RegAttr ResBlockDirective ResourceUnit StorageAccess StorageAccessType StorageMedium "
         "StoragePersistence Timeval Topology array byte cint cuint double float32 info int8 int16 int32 int64 pid size "
         "timestamp typed uint8 uint16 uint32 uint64",
         "pypmix",
         "pypmix.types",
     ),
+    **dict.fromkeys(("pypmix.PublishedData", "pypmix.types.PublishedData"), "pypmix.types.LookupResults"),
     **_moved("ProcSet", "pypmix.host", "pypmix"),
     "pypmix.host.Job": "pypmix.host.JobLayout",
     "pypmix.host.Node": "pypmix.host.NodeLayout",
@@ -162,7 +163,8 @@ RENAMES = {
         "wait",
         "timeout",
     ),
-    **_arguments("Client.lookup Client.notify Client.publish Client.unpublish", "range", "data_range"),
+    **_arguments("Client.lookup Client.notify Client.publish Client.unpublish host.Host.notify", "range", "data_range"),
+    **_arguments("Value.__init__", "type", "data_type"),
 }
 """Each old name, from `pypmix` on, and the new one.
 

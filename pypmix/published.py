@@ -1,4 +1,4 @@
-"""The results of a lookup."""
+"""The values that lookups return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
 
 
 class Published(Record):
-    """A value that somebody has published.
+    """A published value and its publisher, as a lookup of several keys returns it.
 
     Attributes:
         value: The value as a plain Python object.
@@ -28,8 +28,8 @@ class Published(Record):
     by: Proc
 
 
-class PublishedData(Base):
-    """The result of a lookup of several keys: a dict of keys and `Published` values, in the order asked for.
+class LookupResults(Base):
+    """The results of a lookup of several keys: a dict of keys and `Published` values, in the order asked for.
 
     Attributes:
         missing: The keys that are not published where the caller may look them up.

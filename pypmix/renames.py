@@ -28,7 +28,7 @@ WIDTH = 88
 OWNERS = {
     **{f"{form}.{name}": f"pypmix.{name}" for form in ("pypmix", "pypmix.aio") for name in FORMS},
     "pypmix.DataBuffer": "pypmix.types.DataBuffer",
-    **{name: name for name in ("pypmix.types.DataBuffer", "pypmix.host.Host", "pypmix.host.Request")},
+    **{name: name for name in ("pypmix.Value", "pypmix.types.DataBuffer", "pypmix.host.Host", "pypmix.host.Request")},
 }
 """The whole names of classes with old members or parameters, and their names in the table."""
 

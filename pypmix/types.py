@@ -12,7 +12,7 @@ _HOME = {
     "pypmix.data": "DataBuffer",
     "pypmix.operations.psets": "PsetStream",
     "pypmix.psets": "ProcSets PsetChange",
-    "pypmix.published": "Published PublishedData",
+    "pypmix.published": "LookupResults Published",
     "pypmix.standard.attr": "Attr",
     "pypmix.standard.enums": (
         "AllocInheritance BindEnvelope CoordView DataType DeviceType GroupOperation GroupOpt InfoFlags JobState "

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pypmix.arguments import APP, MISSING, SESSION, number_of, timed, wait_infos
 from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
-from pypmix.published import Published, PublishedData
+from pypmix.published import LookupResults, Published
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish
@@ -83,7 +83,7 @@ class Publishing(Asks):
             count: int | None = None,
             data_range: Range | None = None,
             info: Infos = None,
-        ) -> PublishedData: ...
+        ) -> LookupResults: ...
 
     @renamed("pypmix.Client")
     def lookup(
@@ -134,7 +134,7 @@ class Publishing(Asks):
         op = Lookup(names, directives + _wait(timeout, count or 0) + within)
         return self._lookup_each(op, Lookup(names, directives + within))
 
-    def _lookup_each(self, op: Lookup, without_wait: Lookup) -> PublishedData:
+    def _lookup_each(self, op: Lookup, without_wait: Lookup) -> LookupResults:
         names = op.keys
         try:
             return _published(names, self._run(op))
@@ -206,6 +206,6 @@ def _wait(timeout: float | None, count: int) -> tuple[Info, ...]:
     return wait_infos(keys.WAIT, Value.unchecked(codes.INT, count), timeout)
 
 
-def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> PublishedData:
+def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> LookupResults:
     values = {item.key: Published(to_python(item.value), item.proc) for item in found}
-    return PublishedData({key: values[key] for key in names if key in values}, names)
+    return LookupResults({key: values[key] for key in names if key in values}, names)

@@ -105,7 +105,7 @@ class Value(tuple[int, Any]):
     `Value(DataType.UINT32, 7)` equals `uint32(7)`.
 
     Args:
-        type: A `DataType`.
+        data_type: A `DataType`.
         data: A Python value of that type.
 
     Raises:
@@ -115,13 +115,21 @@ class Value(tuple[int, Any]):
 
     __slots__ = ()
 
-    def __new__(cls, type: int, data: object = None) -> Value:
-        return tuple.__new__(cls, (int(type), check(type, data)))
+    if TYPE_CHECKING:
+
+        def __new__(cls, data_type: int, data: object = None) -> Value: ...
+
+    else:
+
+        def __new__(cls, data_type=None, data=None, **former):
+            if former or data_type is None:
+                return _value_of(cls, data_type, data, former)
+            return tuple.__new__(cls, (int(data_type), check(data_type, data)))
 
     @classmethod
-    def unchecked(cls, type: int, data: object) -> Value:
+    def unchecked(cls, data_type: int, data: object) -> Value:
         """Make a value without checks, from valid data."""
-        return tuple.__new__(cls, (type, data))
+        return tuple.__new__(cls, (data_type, data))
 
     type: Final[int] = tuple_item(0)
     data: Final[Any] = tuple_item(1)
@@ -131,6 +139,15 @@ class Value(tuple[int, Any]):
 
     def __repr__(self) -> str:
         return f"{type_name(self[0]).lower()}({self[1]!r})"
+
+
+def _value_of(cls: Any, data_type: Any, data: object, former: dict[str, Any]) -> Value:
+    """Make a value from arguments that have their former names."""
+    if "type" not in former:
+        raise TypeError(f"Value() takes a data_type and the data, not {', '.join(former) or 'nothing'}")
+    load("pypmix.oldnames", "rename_arguments")("pypmix.Value", cls.__init__, former)
+    value: Value = cls(data=data, **former)
+    return value
 
 
 class Info(tuple[str, Value, int]):
@@ -190,7 +207,7 @@ class KeyValue(Record):
 
 
 class Pdata(Record):
-    """`pmix_pdata_t`: published data and its publisher."""
+    """`pmix_pdata_t`: a published `Value`, its key and its publisher, as hosts and `me.raw.lookup` have it."""
 
     proc: Proc
     key: str

@@ -126,6 +126,10 @@ class Machine:
         self.allowed_nodes = root.nodes
         self.renew()
 
+    def __repr__(self) -> str:
+        cores = sum(1 for each in self.root.below() if each.type == CORE)
+        return f"<Machine of {cores} cores, {len(self.numa)} NUMA nodes and {len(self.devices)} devices>"
+
     def renew(self) -> None:
         """Find the levels and the indexes after a change of the tree."""
         self.levels = _levels(self.root)

@@ -37,8 +37,8 @@ with pypmix.Client(engine="python") as me:
         if me.rank == 0 and (folder / "notify").exists():
             (folder / "notify").unlink()
             number += 1
-            me.notify(pypmix.EventCode(-5000 - number), range=pypmix.Range.GLOBAL, info={"acme.number": number})
-            me.notify(pypmix.EventCode.JCTRL_CHECKPOINT, range=pypmix.Range.GLOBAL)
+            me.notify(pypmix.EventCode(-5000 - number), data_range=pypmix.Range.GLOBAL, info={"acme.number": number})
+            me.notify(pypmix.EventCode.JCTRL_CHECKPOINT, data_range=pypmix.Range.GLOBAL)
         time.sleep(0.01)
 """
 
@@ -214,7 +214,7 @@ with pypmix.Client(engine="python") as me:
     while not (folder / "notify").exists():
         time.sleep(0.01)
     if me.rank == 0:
-        me.notify(pypmix.EventCode(-5000), range=pypmix.Range.GLOBAL, info={{{HOSTILE!r}: {HOSTILE!r}}})
+        me.notify(pypmix.EventCode(-5000), data_range=pypmix.Range.GLOBAL, info={{{HOSTILE!r}: {HOSTILE!r}}})
         me.group({HOSTILE!r}, [pypmix.Proc(me.nspace, 0), pypmix.Proc(me.nspace, 1)], timeout=60).construct()
     else:
         while not (folder / "stop").exists():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from pypmix import NotSupported, OperationTimeout, PMIxError, Proc
-from pypmix.published import Published, PublishedData
+from pypmix.published import LookupResults, Published
 from pypmix.recipes.keyvalues import LONGEST, KeyValues
 from pypmix.standard import statuses
 
@@ -52,12 +52,12 @@ class Publisher:
                 raise OperationTimeout(key)
             return self.directory.values[key].value
 
-    def _lookup_all(self, keys: Iterable[str]) -> PublishedData:
+    def _lookup_all(self, keys: Iterable[str]) -> LookupResults:
         asked = list(keys)
         self.between()
         with self.directory.changed:
             self.directory.requests += 1
-            return PublishedData(
+            return LookupResults(
                 {key: self.directory.values[key] for key in asked if key in self.directory.values}, asked
             )
 

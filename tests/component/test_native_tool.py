@@ -246,7 +246,7 @@ with Tool(pid=PIDS[0], engine="native") as me:
     me.set_server(other)
     assert me.get_servers() == [other, server]
     with me.events(LOAD) as events:
-        me.notify(LOAD, range=PROC_LOCAL)
+        me.notify(LOAD, data_range=PROC_LOCAL)
         assert events.get(timeout=5).code == LOAD
     me.disconnect_from_server(other)
     assert me.get_servers() == [server] and not me.is_connected

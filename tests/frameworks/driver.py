@@ -56,7 +56,7 @@ with Client() as me:
             blobs = {me.get("blob", proc=proc) for proc in me.job.procs}
             assert blobs == {bytes([rank]) * BLOB for rank in range(me.job.size)}
             if me.rank == 0:
-                me.notify(LOAD, range=Range.NAMESPACE, info={"acme.load": 0.75})
+                me.notify(LOAD, data_range=Range.NAMESPACE, info={"acme.load": 0.75})
             print("load", events.get(timeout=60).info["acme.load"], flush=True)
             if me.rank == 0:
                 hosts = {attrs.HOST: "n2,n3", attrs.MAPBY: "node"}

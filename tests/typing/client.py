@@ -47,11 +47,11 @@ from pypmix.types import (
     Credential,
     DeviceDistance,
     Fabric,
+    LookupResults,
     ProcSets,
     PsetChange,
     PsetStream,
     Published,
-    PublishedData,
 )
 
 
@@ -165,7 +165,7 @@ def values() -> None:
 def published(me: Client) -> None:
     assert_type(me.publish({"port": 1}, persist=Persist.PROC), None)
     found = me.lookup(["port"], timeout=float("inf"), count=1)
-    assert_type(found, PublishedData)
+    assert_type(found, LookupResults)
     assert_type(found["port"], Published)
     assert_type(found["port"].by, Proc)
     assert_type(found.missing, frozenset[str])
@@ -260,7 +260,7 @@ async def in_an_event_loop() -> None:
         assert_type(await me.fence(timeout=5), None)
         assert_type(await me.publish({"port": 1}), None)
         assert_type(await me.lookup("port", timeout=5), Any)
-        assert_type(await me.lookup(["port"]), PublishedData)
+        assert_type(await me.lookup(["port"]), LookupResults)
         assert_type(me.rank, int)
         assert_type(await me.query(["key"]), Answers)
         assert_type(await me.raw.resolve_nodes(), tuple[str, ...])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import importlib
 import inspect
 import linecache
@@ -24,8 +25,8 @@ from pypmix import (
     PMIxError,
     Proc,
     Rank,
-    SpawnedJob,
     Tool,
+    Value,
     aio,
     attrs,
 )
@@ -36,7 +37,7 @@ from pypmix.operations.raw import Raw
 from pypmix.renames import Rewriter, main
 from pypmix.standard import ops
 from pypmix.standard.types import Query
-from pypmix.types import uint32
+from pypmix.types import DataType, uint32
 
 ROOT = Path(__file__).parents[2]
 OTHER = Proc("job", 2)
@@ -49,6 +50,9 @@ OBJECTS = [old for old in RENAMES if not is_member(old) and not old.endswith(")"
 
 ARGUMENTS = [old for old in RENAMES if old.endswith(")")]
 """The old names of parameters."""
+
+PUBLIC = [f"pypmix{part}" for part in ("", ".aio", ".types", ".groups", ".events", ".host", ".recording")]
+"""The modules of public names."""
 
 
 def resolve(path: str) -> Any:
@@ -266,12 +270,12 @@ def test_a_former_argument_works_and_warns(me: Any, session: FakeSession) -> Non
         me.monitors.watch_heartbeat(5, id="mine", name="mine")
 
 
-@pytest.mark.parametrize("old", ARGUMENTS)
+@pytest.mark.parametrize("old", [old for old in ARGUMENTS if not old.startswith("pypmix.Value.")])
 @pytest.mark.parametrize("form", ["pypmix", "pypmix.aio"])
 def test_each_former_argument_has_its_method(form: str, old: str) -> None:
     topics = {"Client.monitors": "operations.control.Monitors", "Client.credentials": "operations.control.Credentials"}
     owner, _, method = old.partition("(")[0].removeprefix("pypmix.").rpartition(".")
-    kind = resolve(f"{'pypmix' if owner.startswith('types.') else form}.{topics.get(owner, owner)}")
+    kind = resolve(f"{'pypmix' if owner.startswith(('types.', 'host.')) else form}.{topics.get(owner, owner)}")
     function = inspect.unwrap(getattr(kind, method))
     name = old.partition("(")[2].rstrip(")")
     assert RENAMES[old] in inspect.signature(function).parameters
@@ -280,16 +284,35 @@ def test_each_former_argument_has_its_method(form: str, old: str) -> None:
     assert is_taken or old == "pypmix.Client.get(wait)"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [Client, Tool, Group, Connection, SpawnedJob, Monitors, Credentials, ProcControl, Fabrics, Raw],
-    ids=lambda kind: kind.__name__,
-)
-def test_no_parameter_shadows_a_builtin(kind: Any) -> None:
+@pytest.mark.parametrize("module", PUBLIC)
+def test_no_parameter_shadows_a_builtin(module: str) -> None:
+    found = importlib.import_module(module)
+    for public in getattr(found, "__all__", dir(found)):
+        thing = getattr(found, public)
+        names = dir(thing) if inspect.isclass(thing) and not issubclass(thing, enum.Enum) else []
+        methods = [getattr(thing, name) for name in names if name[0] != "_" or name in ("__init__", "__new__")]
+        for function in (thing, *methods):
+            function = inspect.unwrap(getattr(function, "__func__", function))
+            if inspect.isfunction(function) and function.__module__.startswith("pypmix"):
+                assert not {*inspect.signature(function).parameters} & {*dir(builtins)}, f"{public}: {function}"
+
+
+@pytest.mark.parametrize("kind", [Monitors, Credentials, ProcControl, Fabrics, Raw], ids=lambda kind: kind.__name__)
+def test_no_parameter_of_a_part_of_a_client_shadows_a_builtin(kind: Any) -> None:
     for name in members(kind):
         function = getattr(kind, name)
         if callable(function):
             assert not {*inspect.signature(inspect.unwrap(function)).parameters} & {*dir(builtins)}, name
+
+
+def test_the_former_argument_of_a_value_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"pypmix.Value.__init__\(type\) is now data_type"):
+        assert Value(type=DataType.UINT32, data=7) == uint32(7)  # type: ignore[call-arg]
+    assert Value(data_type=DataType.UINT32, data=7) == Value(DataType.UINT32, 7) == uint32(7)
+    for wrong in ({}, {"kind": 3}):
+        with pytest.raises(TypeError, match=r"Value\(\) takes a data_type and the data"):
+            Value(**wrong)
+    assert "Value(data_type=3)" in Rewriter("from pypmix import Value\nValue(type=3)\n").result()
 
 
 PROGRAM = '''\

@@ -205,3 +205,11 @@ def test_gpus_by_the_names_of_their_libraries(tmp_path: Path) -> None:
 
 def test_the_kinds_of_devices_with_a_distance_have_the_values_of_the_standard() -> None:
     assert [value for _, value in KINDS] == [DeviceType.GPU, DeviceType.NETWORK, DeviceType.OPENFABRICS]
+
+
+def test_a_machine_shows_what_it_has() -> None:
+    found = read_xml(
+        '<topology><object type="Machine" cpuset="0x3"><object type="Core" cpuset="0x1"/>'
+        '<object type="Core" cpuset="0x2"/></object></topology>'
+    )
+    assert repr(found) == "<Machine of 2 cores, 0 NUMA nodes and 0 devices>"

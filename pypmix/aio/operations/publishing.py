@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.aio.operations.base import Asks
 from pypmix.arguments import APP, MISSING, SESSION, number_of, timed, wait_infos
 from pypmix.lazy import renamed
-from pypmix.published import Published, PublishedData
+from pypmix.published import LookupResults, Published
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish
@@ -82,7 +82,7 @@ class Publishing(Asks):
             count: int | None = None,
             data_range: Range | None = None,
             info: Infos = None,
-        ) -> PublishedData: ...
+        ) -> LookupResults: ...
 
     @renamed("pypmix.Client")
     async def lookup(
@@ -133,7 +133,7 @@ class Publishing(Asks):
         op = Lookup(names, directives + _wait(timeout, count or 0) + within)
         return await self._lookup_each(op, Lookup(names, directives + within))
 
-    async def _lookup_each(self, op: Lookup, without_wait: Lookup) -> PublishedData:
+    async def _lookup_each(self, op: Lookup, without_wait: Lookup) -> LookupResults:
         names = op.keys
         try:
             return _published(names, await self._run(op))
@@ -205,6 +205,6 @@ def _wait(timeout: float | None, count: int) -> tuple[Info, ...]:
     return wait_infos(keys.WAIT, Value.unchecked(codes.INT, count), timeout)
 
 
-def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> PublishedData:
+def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> LookupResults:
     values = {item.key: Published(to_python(item.value), item.proc) for item in found}
-    return PublishedData({key: values[key] for key in names if key in values}, names)
+    return LookupResults({key: values[key] for key in names if key in values}, names)

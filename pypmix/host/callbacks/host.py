@@ -16,6 +16,7 @@ from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.processes import running_loop, to_the_end
 from pypmix.host.callbacks.upcalls import METHODS, Upcalls, find_route
 from pypmix.host.serving import LIVES
+from pypmix.lazy import renamed
 from pypmix.server import Server
 from pypmix.standard.errors import (
     LostConnection,
@@ -428,16 +429,22 @@ class Host(Upcalls, Jobs):
 
     # Calls of the server and of other hosts
 
-    def notify(self, code: int, *, source: Proc | None = None, range: int = RANGE_SESSION, info: Infos = None) -> None:
+    @renamed("pypmix.host.Host")
+    def notify(
+        self, code: int, *, source: Proc | None = None, data_range: int = RANGE_SESSION, info: Infos = None
+    ) -> None:
         """`PMIx_Notify_event`: raise an event for the clients and tools of this server.
 
         Args:
             code: An `EventCode`, a `Status` or a number.
             source: The proc to report as the source of the event; this server by default.
-            range: A `Range`.
+            data_range: A `Range`.
             info: The infos of the event, such as `attrs.EVENT_AFFECTED_PROC`.
+
+        Example:
+            >>> host.notify(EventCode.custom(-4242), data_range=Range.LOCAL, info={"acme.load": 0.9})
         """
-        self.server.notify(Notification(code, self.server.proc if source is None else source, range, infos(info)))
+        self.server.notify(Notification(code, self.server.proc if source is None else source, data_range, infos(info)))
 
     async def dmodex_request(self, proc: Proc, *, key: str = "", timeout: float | None = None) -> bytes:
         """`PMIx_server_dmodex_request`: return the data that a proc of this server has committed for others.

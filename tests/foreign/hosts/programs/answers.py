@@ -240,7 +240,7 @@ async def events(cell):
             seen.append((req.code, req.range))
 
         async def publish(self, req):
-            self.notify(-231, range=Range.SESSION, info={"acme.load": "high"})
+            self.notify(-231, data_range=Range.SESSION, info={"acme.load": "high"})
 
     async with cell.host(Mine) as rm:
         found = await cell.run(rm, listen, np=2)

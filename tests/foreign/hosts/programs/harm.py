@@ -251,7 +251,7 @@ async def busy(cell):
             return None
 
         async def publish(self, req):
-            rm.notify(-4242, range=pypmix.Range.LOCAL)
+            rm.notify(-4242, data_range=pypmix.Range.LOCAL)
 
         def query(self, req):
             return {"acme.a": 1}
@@ -262,7 +262,7 @@ async def busy(cell):
         waiting = asyncio.ensure_future(procs.wait(WAIT))
         while not waiting.done():
             started = time.monotonic()
-            rm.notify(-4242, range=pypmix.Range.LOCAL)
+            rm.notify(-4242, data_range=pypmix.Range.LOCAL)
             rm.define_process_set(f"acme.{number % 3}", [Proc("demo", 0)])
             rm.delete_process_set(f"acme.{number % 3}")
             longest = max(longest, time.monotonic() - started)
@@ -324,7 +324,7 @@ async def stuck(cell):
 
 def refused(rm):
     try:
-        rm.notify(-4242, range=pypmix.Range.LOCAL)
+        rm.notify(-4242, data_range=pypmix.Range.LOCAL)
     except pypmix.OperationTimeout:
         return True
     return False
