@@ -54,12 +54,24 @@ def names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any],
             if name[:2] == "__":
                 # An import statement asks for `__path__`, also in programs without old names.
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            if _has_module(package, name):
+                # An import statement asks for a module of the package before it imports it.
+                raise AttributeError(f"module {package!r} has not imported its module {name!r}")
             return load("pypmix.oldnames", "find")(f"{package}.{name}")
         found = load(where, "" if where.endswith("." + name) else name)
         setattr(modules[package], name, found)
         return found
 
     return find, lambda: sorted(modules[package].__all__)
+
+
+def _has_module(package: str, name: str) -> bool:
+    """Return True if there is a file for a module of a package."""
+    from os.path import exists
+
+    # A module that takes its names from others has no folder.
+    folders = getattr(modules[package], "__path__", ())
+    return any(exists(f"{folder}/{name}.py") or exists(f"{folder}/{name}/__init__.py") for folder in folders)
 
 
 def renamed(owner: str) -> Callable[[F], F]:
