@@ -248,32 +248,62 @@ class GroupView:
 
     @property
     def name(self) -> str:
-        """The group's name; `Proc(name, Rank.WILDCARD)` is its address."""
+        """The group's name; `Proc(name, Rank.WILDCARD)` is its address.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     print(Proc(team.name, Rank.WILDCARD))
+        """
         return self._name
 
     @property
     def members(self) -> ProcSet:
-        """All members now, by group rank; empty if neither the server nor the library reports them."""
+        """All members now, by group rank; empty if neither the server nor the library reports them.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     print(team.members, me.proc in team)
+        """
         return ProcSet.unchecked(self._membership.state().members)
 
     @property
     def size(self) -> int:
-        """The number of members now."""
+        """The number of members now.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     print(team.size)
+        """
         return len(self.members)
 
     @property
     def rank(self) -> int:
-        """The caller's group rank, which is its place among the members."""
+        """The caller's group rank, which is its place among the members.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     next_member = team[(team.rank + 1) % team.size]
+        """
         return self.members.index(self._membership.port.session.proc)
 
     @property
     def context_id(self) -> int | None:
-        """The number that the host has given this group and no other; None if the caller did not ask for one."""
+        """The number that the host has given this group and no other; None if the caller did not ask for one.
+
+        Example:
+            >>> with me.group("team", me.job, context_id=True) as team:
+            ...     print(team.context_id)
+        """
         return self._membership.require_results().context_id
 
     @property
     def membership(self) -> Membership:
-        """The leader, the number of changes, and whether the group is open and complete."""
+        """The leader, the number of changes, and whether the group is open and complete.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     print(team.membership.leader, team.membership.epoch)
+        """
         return self._membership
 
     @property

@@ -175,6 +175,10 @@ class Group(GroupView, Exchanging):
 
         Raises:
             OperationTimeout: Not all called it in time; the group is open as before.
+
+        Example:
+            >>> team = me.group("team", me.job).construct()
+            >>> team.destruct(timeout=60)
         """
         op = _destruct_op(self._name, self._timeout if timeout is None else timeout, info, self._ft)
         if not self._membership.is_open:
@@ -197,6 +201,11 @@ class Group(GroupView, Exchanging):
 
         Args:
             info: Further infos or a mapping, for the others.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     if len(team) > 2:
+            ...         team.leave()
         """
         op = GroupLeave(self._name, infos(info))
         self._membership.state()
@@ -234,6 +243,10 @@ class Group(GroupView, Exchanging):
             NotInitialized: The group does not exist, or the caller has left it.
             OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
             PartialSuccess: A member left or ended before it called the fence; all others have called it.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     team.fence(collect=True, timeout=60)
         """
         self._membership.state()
         directives = infos(info)
@@ -270,6 +283,12 @@ class Group(GroupView, Exchanging):
                 changes since the group was formed, of which the last 64 are kept, so that nothing is
                 missed before it is opened.
             buffer: How many changes are kept for a slow reader; of more than that the oldest are dropped and counted.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     with team.changes() as changes:
+            ...         for change in changes:
+            ...             print(change.joined, change.left)
         """
         return Changes(self._port, self._name, since, buffer)
 

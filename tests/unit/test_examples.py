@@ -1,4 +1,4 @@
-"""Every public member of a client has an example of a few lines in its docstring, and it runs."""
+"""Every public member of clients and groups has an example of a few lines in its docstring, and it runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 import pypmix
 from lib.fake_session import FakeSession
-from pypmix import Client, Proc, aio, attrs
+from pypmix import Client, Group, Proc, aio, attrs
 from pypmix.operations.control import Credentials, Monitors, ProcControl
+from pypmix.operations.exchanging import Exchanging
 from pypmix.operations.fabric import Fabrics
 from pypmix.standard import ops
 from pypmix.standard.ops import GroupResults, GroupState
@@ -20,8 +21,14 @@ from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
 from pypmix.types import DeviceType, uint32
 
-KINDS: tuple[type, ...] = (Client, ProcControl, Monitors, Credentials, Fabrics)
-MEMBERS = [(kind, name) for kind in KINDS for name in dir(kind) if not name.startswith("_")]
+KINDS: tuple[type, ...] = (Client, Group, ProcControl, Monitors, Credentials, Fabrics)
+MEMBERS = [
+    (kind, name)
+    for kind in KINDS
+    for name in dir(kind)
+    # A group has the exchanges of a client.
+    if not name.startswith("_") and (kind is Client or name not in vars(Exchanging))
+]
 ALONE = {"put", "commit", "fence", "get", "bcast", "allgather", "gather", "scatter", "raw", "open", "close"}
 """Their examples run in a real job of one process. Others run with answers that are made up."""
 
