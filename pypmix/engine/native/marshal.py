@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Get = Callable[[Any, Any], Any]
 
 NULL = ffi.NULL
+_tuple = tuple.__new__
 
 _BYTES = frozenset({codes.BYTE_OBJECT, codes.COMPRESSED_STRING, codes.COMPRESSED_BYTE_OBJECT, codes.REGEX})
 _SIGNED = "?bh?i???q"
@@ -154,7 +155,7 @@ class Marshal:
         code = INTEGERS.get(kind)
         if code is not None:
             size = struct.calcsize(code)
-            return Value.unchecked(kind, struct.unpack_from(code, ffi.buffer(ffi.addressof(data), size))[0])
+            return _tuple(Value, (kind, struct.unpack_from(code, ffi.buffer(ffi.addressof(data), size))[0]))
         if kind == codes.STRING:
             return Value.unchecked(kind, structs.string(data.string))
         if kind in _BYTES:
@@ -213,7 +214,9 @@ class Marshal:
         self.put_value(target.value, info[1])
 
     def get_info(self, source: Any) -> Info:
-        return Info.unchecked(structs.get_name(source.key), self.read(source.value), source.flags)
+        # Without calls of `Info.unchecked` and `get_name`: each upcall brings some infos.
+        key = ffi.string(source.key).decode("utf-8", "surrogateescape")
+        return _tuple(Info, (key, self.read(source.value), source.flags))
 
     def put_array(self, target: Any, data: DataArray) -> None:
         if data.type in self._no_element:

@@ -316,9 +316,13 @@ class NativeServer:
 
     def _tell_lost(self, count: int) -> None:
         """Report the first lost clients to the host, on the thread of the engine or of an attached loop."""
-        with contextlib.suppress(IndexError):
-            for _ in range(count):
-                self._report_lost_client(self._departed.popleft())
+        for _ in range(count):
+            try:
+                proc = self._departed.popleft()
+            except IndexError:
+                # Another thread has reported the rest.
+                return
+            self._report_lost_client(proc)
 
     def _report_lost_client(self, proc: Proc) -> None:
         node = self.node

@@ -85,10 +85,11 @@ class OpenRequests:
         """Add a request; return the number of the requestor's earlier ones."""
         requestor = request.requestor
         with self._lock:
-            count = self.count(requestor)
             self._requests[request] = None
-            if requestor is not None:
-                self._counts[requestor] = count + 1
+            if requestor is None:
+                return 0
+            count = self._counts.get(requestor, 0)
+            self._counts[requestor] = count + 1
         return count
 
     def remove(self, request: Request[Any]) -> None:

@@ -172,6 +172,7 @@ class Dispatcher:
         self._due = 0
         self._tasks: dict[asyncio.Task[None], Request[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next_expiry = 0.0
 
     # On any thread.
 
@@ -245,7 +246,7 @@ class Dispatcher:
         if self._reply_timeout is not None:
             # If the callers have a longer timeout, it applies to the host as well.
             request.deadline = self.loop.time() + max(self._reply_timeout, request.timeout or 0.0)
-            if self._timer is None or self._timer.when() > request.deadline:
+            if self._timer is None or self._next_expiry > request.deadline:
                 self._expire_at(request.deadline)
         try:
             if asynchronous:
@@ -307,7 +308,7 @@ class Dispatcher:
             # A thread has no caller that could get the exception, not even a SystemExit.
             self.failed(request, error)
             return
-        if not inspect.isawaitable(result):
+        if result is None or not inspect.isawaitable(result):
             self.returned(request, result)
             return
 
@@ -362,7 +363,7 @@ class Dispatcher:
     def _expire_at(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_at(deadline, self._expire)
+        self._timer, self._next_expiry = self.loop.call_at(deadline, self._expire), deadline
 
     def _close(self, request: Request[Any]) -> None:
         upcall = request.take_upcall()
