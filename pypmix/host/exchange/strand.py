@@ -60,13 +60,6 @@ class Strand:
         else:
             self(function, *args)
 
-    def wait(self, begin: Callable[[Callable[[], None]], None], seconds: float) -> None:
-        """Run a call that gets a function to call later, and wait for that; does nothing as part of a call."""
-        if self._thread != get_ident():
-            over = threading.Event()
-            self(begin, over.set)
-            over.wait(seconds)
-
 
 def log_failure(function: Callable[..., object]) -> None:
     """Log the exception that a callback has raised."""
