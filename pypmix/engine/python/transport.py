@@ -575,7 +575,7 @@ class Connection:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         if self._reader is waiter:
-            if self._unread:
+            if self._unread and self._machine.closed is None:
                 self._take_now()
                 self._unread = False
                 self._settle()
