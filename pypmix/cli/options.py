@@ -299,6 +299,13 @@ OPTIONS = (
         _number,
     ),
     Option(
+        "spares",
+        ("--spares",),
+        "N",
+        "Place no rank on the last N nodes: with --restart, ranks of a lost node are started again there.",
+        _number,
+    ),
+    Option(
         "timeout",
         ("--timeout",),
         "SECONDS",

@@ -395,6 +395,8 @@ class Daemon(ServingManager):
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
+        self._placed: set[str] = set()
+        """The jobs that the launcher has described; used on the exchange's thread."""
         self._launches: dict[str, int] = {}
         """The number of orders to start ranks, by job."""
         self._leaving = False
@@ -593,8 +595,17 @@ class Daemon(ServingManager):
         description = orders.DESCRIBE.read(data)
         described, number, *_ = description
         places = {rank: node.hostname for node in described.nodes for rank in node.ranks}
+
+        def describe() -> None:
+            self._inbox.carry_out(sender, lambda _launcher: self._describe(description, answer), answer)
+
+        if described.nspace in self._placed:
+            # Ranks of a lost node are started again on another one.
+            self._crossing.move(described, places, describe)
+            return
+        self._placed.add(described.nspace)
         self._crossing.place(described, places, number)
-        self._inbox.carry_out(sender, lambda _launcher: self._describe(description, answer), answer)
+        describe()
 
     def _describe(self, description: tuple[JobLayout, int, bool, int | None, bool], answer: OnAnswer) -> None:
         described, number, merged, stdin, indexed = description
@@ -606,6 +617,14 @@ class Daemon(ServingManager):
         terms = Terms(
             merged=merged, kept=True, stdin=stdin, pushed=True, forwarded=True, keep_going=True, indexed=indexed
         )
+        former = self.jobs.get(described.nspace)
+        if former is not None and (former.ranks or not ranks):
+            answer(orders.FAULT.write(FINE), None)
+            return
+        if former is not None:
+            # It gets its first ranks here.
+            del self.jobs[described.nspace]
+            self._node.deregister(described.nspace)
         mark = "" if number == 1 else str(number)
         folder = self._node.folder(number)
         files = files_of(described.apps) if ranks else {}
@@ -716,6 +735,7 @@ class Daemon(ServingManager):
 
     def _forget(self, _launcher: str, data: bytes) -> None:
         (nspace,) = orders.NAMED.read(data)
+        self._exchange.soon(self._placed.discard, nspace)
         job = self.jobs.get(nspace)
         if job is not None and not job.launches:
             self._programs.pop(nspace, None)
@@ -755,7 +775,7 @@ class Daemon(ServingManager):
         """Report the end of a rank to the launcher, which raises its events."""
         super(ServingManager, self).rank_ended(job, rank)
 
-    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
+    def rank_replaced(self, job: RunningJob, former: Rank, rank: Rank) -> None:
         """Do nothing: the launcher starts ranks again."""
 
     def job_over(self, job: RunningJob) -> None:

@@ -13,7 +13,7 @@ from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value, chec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 LOCAL_RANKS_MAX = 0xFFFF
 """PMIX_LOCAL_RANK and PMIX_NODE_RANK are 16 bits wide."""
@@ -169,6 +169,17 @@ def _device_infos(hostname: str, names: tuple[str, ...]) -> tuple[Info, ...]:
 
     devices = tuple([Device(identify_gpu(hostname, name), name, int(DeviceType.GPU)) for name in names])
     return (attrs.DEVICE_ID(DataArray(codes.DEVICE, devices)),)
+
+
+def without_ranks(node: NodeLayout, ranks: Collection[int]) -> NodeLayout:
+    """Return a node of a job without some ranks."""
+    kept = [place for place, rank in enumerate(node.ranks) if rank not in ranks]
+    return node.replace(
+        ranks=tuple([node.ranks[place] for place in kept]),
+        cpus=tuple([node.cpus[place] for place in kept]) if node.cpus else (),
+        variables=tuple([node.variables[place] for place in kept]) if node.variables else (),
+        devices=tuple([node.devices[place] for place in kept]) if node.devices else (),
+    )
 
 
 _POLICIES = (attrs.MAPBY, attrs.RANKBY, attrs.BINDTO)

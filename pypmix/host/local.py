@@ -24,7 +24,7 @@ from pypmix.host.placing import ANYWHERE
 from pypmix.host.processes import readable_here
 from pypmix.host.serving import ServingManager
 from pypmix.host.signals import ENDING, LOOK, Signals
-from pypmix.host.terms import GRACE, Terms
+from pypmix.host.terms import GRACE, Terms, check_restarts
 from pypmix.host.tools import rendezvous_file
 from pypmix.host.unconnected import UnconnectedRanks, is_unconnected
 from pypmix.server import Server
@@ -146,8 +146,8 @@ class LocalHost(ServingManager):
         check_nodes(nodes, engine)
         if remote is not None and (nodes > 1 or join or engine != "python"):
             raise ValueError("jobs run on nodes of a roster, with servers of the python engine, or on simulated ones")
-        if engine == "native" and terms is not None and terms.restarts:
-            raise ValueError("ranks are started again with servers of the python engine only")
+        if terms is not None:
+            check_restarts(terms, engine == "native", remote is not None)
         self._joining = _joining(cluster, join, address, engine)
         hostname = socket.gethostname() or "localhost"
         # Used in file names, and in a pattern of the guard.
@@ -221,7 +221,8 @@ class LocalHost(ServingManager):
             self._make_first()
         elif self.site.has_slots:
             # Refuse a job that does not fit before anything is started.
-            self.site.place([app.np for app in self._given[0]], ANYWHERE)
+            spares = self._given[1].spares
+            self.site.place([app.np for app in self._given[0]], self.spared(ANYWHERE, spares))
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -304,7 +305,8 @@ class LocalHost(ServingManager):
         apps, terms = self._given
         if self._fill:
             self._fill = False
-            nodes = [node for node in self.site.nodes if node.slots != 0]
+            nodes = self.spared(ANYWHERE, terms.spares).nodes or self.site.nodes
+            nodes = [node for node in nodes if node.slots != 0]
             rooms = self.site.rooms([(node, node.slots or 0) for node in nodes], ANYWHERE)
             size, why = fill(rooms, self.site.mapping)
             self._given = ((apps[0].replace(np=size or apps[0].np),), terms)

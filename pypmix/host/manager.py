@@ -12,10 +12,11 @@ from functools import partial
 from itertools import count
 
 from pypmix.host.folders import remove
-from pypmix.host.job import JobLayout, NodeLayout, check_local_size
+from pypmix.host.job import JobLayout, NodeLayout, check_local_size, without_ranks
 from pypmix.host.loop import Turns
+from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import usable_cpus
-from pypmix.host.placing import ANYWHERE, describe_places
+from pypmix.host.placing import ANYWHERE, Target, describe_places
 from pypmix.host.running import JobHost, RunningJob
 from pypmix.host.sites import Site
 from pypmix.standard import statuses
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pypmix.host.machine import Machine
     from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
-    from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
     from pypmix.host.running import Joint, Launch, Share
     from pypmix.host.terms import Terms
@@ -305,6 +305,7 @@ class Manager(JobHost):
             raise OverflowError("not all nodes of this session have joined yet")
         size = sum([app.np for app in apps])
         check_local_size(size)
+        target = self.spared(target, terms.spares)
         placed = target.places or self.site.place([app.np for app in apps], target)
         bound = any(each.units for _, places in placed for each in places)
         jobs = [job.job for job in self.jobs.values()]
@@ -339,8 +340,47 @@ class Manager(JobHost):
         self._last = number
         homes = {each.rank: node for node, places in placed for each in places}
         running = RunningJob(self, job, number, terms, homes, self.mark_of(number, parent))
-        running.take_units([each for _, places in placed for each in places])
+        running.take_places([each for _, places in placed for each in places], target.mapping or self.site.mapping)
         return running
+
+    def spared(self, target: Target, spares: int) -> Target:
+        """Return the nodes for a job without the last ones, which are kept for ranks of lost nodes.
+
+        Raises:
+            OverflowError: There are not more nodes than spares.
+        """
+        if not spares:
+            return target
+        nodes = [node for node in target.nodes or self.site.nodes if node.slots != 0]
+        if len(nodes) <= spares:
+            raise OverflowError(f"of {len(nodes)} nodes {spares} are spares: none is left for ranks")
+        return target.replace(nodes=tuple(nodes[:-spares]))
+
+    def find_homes(self, job: RunningJob, ranks: Sequence[int]) -> tuple[JobLayout, dict[int, HostNode]]:
+        """Find nodes without ranks of the job for ranks whose node was lost: those with the fewest ranks first."""
+        taken = {node.number for node in job.job.nodes}
+        free = [node for node in self.site.nodes if node.slots and node.number not in taken]
+        if not free:
+            raise OverflowError("all nodes have ranks of its job")
+        free.sort(key=lambda node: node.running)
+        mapping = job.mapping or self.site.mapping
+        if mapping.lines or mapping.each:
+            # Each names places that are lost.
+            mapping = Mapping(binding=mapping.binding)
+        placed = self.site.place([len(ranks)], Target(tuple(free), mapping=mapping))
+        homes = {}
+        kept = [without_ranks(node, ranks) for node in job.job.nodes]
+        found = [node for node in kept if node.ranks]
+        numbers = _taken_numbers([each.job for each in self.jobs.values()])
+        for node, places in placed:
+            moved = tuple([place.replace(rank=ranks[place.rank]) for place in places])
+            found.append(self._described(node, moved, numbers.get(node.number, ()), False))
+            homes.update({place.rank: node for place in moved})
+        return job.job.replace(nodes=tuple(found)), homes
+
+    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
+        """Inform the servers that ranks of a job have other nodes; call `done` then."""
+        self.site.move(job, done)
 
     def mark_of(self, number: int, parent: Proc | None) -> str:
         """Return the mark that distinguishes a job from the host's others in texts; empty for the first."""

@@ -394,8 +394,10 @@ class RemoteNode(HostNode):
         self.lost = reason
         self._host.listeners.pop(self, None)
         awaited, self._awaited = self._awaited, {}
+        fault = (0, "", f"node {self} is lost: {reason}")
+        self._described = {nspace: known or fault for nspace, known in self._described.items()}
         for done in awaited.values():
-            done((0, "", f"node {self} is lost: {reason}"))
+            done(fault)
         for job in list(self._host.jobs.values()):
             for launch in list(job.launches):
                 share = launch.shares.get(self)

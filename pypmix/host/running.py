@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pypmix.host.extensions import ForkServer
     from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import HostLoop
+    from pypmix.host.mapping import Mapping as Placement
     from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode, LocalNode
     from pypmix.host.terms import Terms
@@ -235,14 +236,20 @@ class JobHost:
         """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
         return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
 
-    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
-        """Report that a rank is started again.
+    def find_homes(self, job: RunningJob, ranks: Sequence[int]) -> tuple[JobLayout, dict[int, HostNode]]:
+        """Find nodes for ranks of a job whose node was lost; return the new description of the job, and their nodes.
 
-        Args:
-            job: Its job.
-            rank: The new process.
-            end: How the former one has ended, for a person.
+        Raises:
+            OverflowError: There is no room for them.
         """
+        raise OverflowError("no other node starts ranks again")
+
+    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
+        """Inform the servers that ranks of a job have other nodes; call `done` then."""
+        raise NotImplementedError
+
+    def rank_replaced(self, job: RunningJob, former: Rank, rank: Rank) -> None:
+        """Report that a rank that has failed is started again."""
 
     def give_up_node(self, node: HostNode, reason: str) -> bool:
         """Decide about a node that has not reported the end of killed ranks; return True if it is to be lost."""
@@ -316,6 +323,8 @@ class RunningJob:
         self.mark = mark
         self.nodes = tuple(dict.fromkeys(homes.values()))
         self._homes = homes
+        self.mapping: Placement | None = None
+        """The rules of its placement; None for a job that is placed elsewhere."""
         self.programs: Sequence[str] = ()
         """The programs of its applications, to start ranks again."""
         self._ranks: dict[int, Rank] = {}
@@ -325,6 +334,12 @@ class RunningJob:
         self.bare = False
         self._awaited: list[Callable[[], None]] = []
         self.renew(homes)
+        self._homeless: list[Rank] = []
+        """Lost ranks that are to be started again on other nodes."""
+        self._ended_launches: list[Launch] = []
+        """Launches of which nothing is left, while lost ranks keep the job from being finished."""
+        self._is_moving = False
+        """Whether the servers are being informed of new nodes of ranks."""
         self._unjudged = False
         self._leaving: Rank | None = None
         """A rank that seems to end; the judgement waits for it."""
@@ -353,8 +368,9 @@ class RunningJob:
         self.unlaunched: OSError | None = None
         self.due: float | None = None
 
-    def take_units(self, places: Iterable[Place]) -> None:
-        """Record the CPUs that ranks take at their places."""
+    def take_places(self, places: Iterable[Place], mapping: Placement) -> None:
+        """Record the CPUs that ranks take at their places, and the rules of their placement."""
+        self.mapping = mapping
         for place in places:
             rank = self._ranks.get(place.rank)
             if rank is not None and place.units:
@@ -491,6 +507,9 @@ class RunningJob:
         """Record the end of ranks, which hold their exit status already, and judge it."""
         for rank in ranks:
             self.record_end(rank)
+        homeless = [rank for rank in ranks if self._may_run_again(rank) and rank.node not in self.host.nodes]
+        if homeless:
+            self._move(homeless)
         self._consider(ranks)
 
     def record_end(self, rank: Rank) -> None:
@@ -502,23 +521,80 @@ class RunningJob:
         rank.node.running -= 1
         self._shares[rank].launch.rank_ended(rank)
         self.host.rank_ended(self, rank)
-        if rank.blame and rank.life < self.terms.restarts and self.outcome is None and rank.node in self.host.nodes:
-            self._replace(rank)
+        if self._may_run_again(rank) and rank.node in self.host.nodes:
+            self._replace([rank], lambda start: self.host.loop.later(0, start))
 
-    def _replace(self, former: Rank) -> None:
-        """Start a rank that has failed again, in its place; its end is not judged."""
-        former.excused = True
-        end = former.end()
+    def _may_run_again(self, rank: Rank) -> bool:
+        return bool(rank.blame) and rank.life < self.terms.restarts and self.outcome is None
+
+    def _replace(self, formers: Sequence[Rank], when: Callable[[Callable[[], None]], object]) -> None:
+        """Start ranks that have failed again; their ends are not judged.
+
+        Args:
+            formers: The ranks, all with as many restarts.
+            when: Schedules the start.
+        """
+        for former in formers:
+            former.excused = True
         # It keeps the job from being finished.
-        begun = self.relaunch([former.proc.rank], former.life + 1)
-        self.host.loop.later(0, lambda: self._start_again(begun, end))
+        launch = self.relaunch([former.proc.rank for former in formers], formers[0].life + 1)
+        when(lambda: self._start_again(formers, launch))
+
+    def _move(self, formers: Sequence[Rank]) -> None:
+        """Start ranks that were lost with their node again on other nodes."""
+        for former in formers:
+            former.excused = True
+        if not self._homeless:
+            self.host.loop.later(0, self._find_homes)
+        self._homeless += formers
 
     @vital
-    def _start_again(self, launch: Launch, end: str) -> None:
-        # The former process may have requested an abort: nothing is started then.
+    def _find_homes(self) -> None:
+        lost = [node for launch in self.launches for node in launch.shares if node not in self.host.nodes]
+        if self.outcome is None and (
+            self._is_moving or any(launch.holds(node) for node in lost for launch in self.launches)
+        ):
+            # All ranks of a node move at once, and servers know each description of the job before the next one.
+            self.host.loop.later(POLL, self._find_homes)
+            return
+        homeless, self._homeless = self._homeless, []
+        if self.outcome is None:
+            self._move_to_homes(homeless)
+        ended, self._ended_launches = self._ended_launches, []
+        for launch in ended:
+            self.launch_over(launch)
+
+    def _move_to_homes(self, homeless: Sequence[Rank]) -> None:
+        try:
+            layout, homes = self.host.find_homes(self, sorted([former.proc.rank for former in homeless]))
+        except OverflowError as error:
+            for former in homeless:
+                former.excused = False
+                former.fate += f"; it is not started again: {error}"
+            self._consider(homeless)
+            return
+        self.job = layout
+        self._homes = {**self._homes, **homes}
+        self.nodes = tuple(dict.fromkeys(self._homes.values()))
+        starts: list[Callable[[], None]] = []
+        for life in sorted({former.life for former in homeless}):
+            self._replace([former for former in homeless if former.life == life], starts.append)
+        self._is_moving = True
+        self.host.move(self, lambda: self._start_moved(starts))
+
+    @vital
+    def _start_moved(self, starts: Sequence[Callable[[], None]]) -> None:
+        self._is_moving = False
+        for start in starts:
+            start()
+
+    @vital
+    def _start_again(self, formers: Sequence[Rank], launch: Launch) -> None:
+        # A former process may have requested an abort: nothing is started then.
         self.host.loop.run_posted()
         if self.outcome is None:
-            self.host.rank_replaced(self, launch.ranks[0], end)
+            for former, rank in zip(formers, launch.ranks, strict=True):
+                self.host.rank_replaced(self, former, rank)
         launch.start(self.job.apps, self.programs)
 
     def relaunch(self, numbers: Sequence[int], life: int) -> Launch:
@@ -661,6 +737,9 @@ class RunningJob:
 
     def launch_over(self, launch: Launch) -> None:
         """Remove a launch of which nothing is left except output, perhaps."""
+        if self._homeless:
+            self._ended_launches.append(launch)
+            return
         self.launches.remove(launch)
         if self.launches:
             _finish_output(launch.ranks)

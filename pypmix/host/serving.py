@@ -83,9 +83,10 @@ class ServingManager(Manager):
             _ = self.notices
         super().rank_ended(job, rank)
 
-    def rank_replaced(self, job: RunningJob, rank: Rank, end: str) -> None:
+    def rank_replaced(self, job: RunningJob, former: Rank, rank: Rank) -> None:
         """Show that a rank is started again, and raise the event of it once it has connected."""
-        text = f"{end}; it is started again ({rank.life} of {job.terms.restarts})"
+        where = f" on {rank.node}" if rank.node is not former.node else ""
+        text = f"{former.end()}; it is started again{where} ({rank.life} of {job.terms.restarts})"
         self.sink_of(job, 2).write(None, f"pypmix run: {printable(text)}\n".encode())
         self.notices.await_replacement(rank)
 

@@ -657,6 +657,24 @@ class Fleet(Site):
         assert isinstance(node, RemoteNode)
         return RemoteShare(launch, node, ranks)
 
+    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
+        """Describe a job anew to all daemons, and to this process's server; call `done` once all have answered."""
+        assert self._crossing is not None
+        places = {rank: node.hostname for node in job.job.nodes for rank in node.ranks}
+        left = 1 + len(self.nodes)
+
+        def count_answer() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done()
+
+        for node in self.nodes:
+            ranks = [rank.proc.rank for rank in job.ranks if rank.node is node]
+            node.register(job.job, job.number, job.terms, ranks)
+            node.when_described(job.nspace, lambda _fault: count_answer())
+        self._crossing.move(job.job, places, lambda: self._host.soon(count_answer))
+
     # Messages
 
     def _listen(self, exchange: Exchange) -> Inbox[RemoteNode]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
     from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
-    from pypmix.host.running import JobHost, Joint, Launch, Share
+    from pypmix.host.running import JobHost, Joint, Launch, RunningJob, Share
 
 
 class Site:
@@ -154,6 +154,10 @@ class Site:
     def refresh(self, done: Callable[[], None]) -> None:
         """Collect the pending operations of nodes that other processes serve, and call a function then."""
         done()
+
+    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
+        """Inform the servers that ranks of a job have other nodes; call `done` then. Nodes here are never lost."""
+        raise NotImplementedError
 
     def lose(self, name: str, reason: str) -> bool:
         """Lose a node that a daemon serves; return True if there are such nodes."""

@@ -31,7 +31,7 @@ from pypmix.host.rankfile import Line
 from pypmix.host.report import report, unfinished
 from pypmix.host.sessions import OPERATION, Link, Wish, check_name, enter, folder_of, socket_path
 from pypmix.host.signals import ENDING
-from pypmix.host.terms import Terms
+from pypmix.host.terms import Terms, check_restarts
 from pypmix.host.trying import Fault, arrange
 from pypmix.standard import statuses
 from pypmix.standard.errors import PMIxError
@@ -200,9 +200,11 @@ class Run:
         """Start the job; return False if it has to wait for slots."""
         host, wish = self._host, self._wish
         try:
-            if wish.terms.restarts and host.native:
-                raise ValueError("ranks are started again with servers of the python engine only")
+            check_restarts(wish.terms, host.native, not host.site.nodes[0].here)
             target = host.target(wish)
+            if wish.terms.spares:
+                target = host.spared(target, wish.terms.spares)
+                wish = wish.replace(terms=wish.terms.replace(spares=0))
             apps = host.sized(wish, target)
             try:
                 programs, job = host.make_job(apps, wish, target)

@@ -12,6 +12,22 @@ GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL, without `--grace`."""
 
 
+def check_restarts(terms: Terms, native: bool, remote: bool) -> None:
+    """Raise `ValueError` if a host cannot start ranks again as a job's terms say.
+
+    Args:
+        terms: The terms.
+        native: Whether its servers are of libpmix.
+        remote: Whether daemons serve its nodes.
+    """
+    if terms.restarts and native:
+        raise ValueError("ranks are started again with servers of the python engine only")
+    if terms.spares and not terms.restarts:
+        raise ValueError("spare nodes are for ranks that are started again: say how often (`--restart N`)")
+    if terms.spares and not remote:
+        raise ValueError("spare nodes are nodes with daemons: name them by --host, or run in an allocation")
+
+
 class Terms(Record):
     """The way in which a job runs, in addition to its applications and nodes.
 
@@ -41,6 +57,7 @@ class Terms(Record):
         stops: The places where ranks stop for a debugger; see `JobLayout`.
         target: The proc or the job that it examines, for debugger daemons.
         restarts: How often each rank that fails is started again, while the others continue.
+        spares: The number of nodes, the last ones, that get no rank at first: ranks of lost nodes are started there.
         debugger: A rank under a debugger, and its command line; see `JobLayout`.
     """
 
@@ -70,3 +87,4 @@ class Terms(Record):
     target: Proc | None = None
     debugger: tuple[str, ...] = ()
     restarts: int = 0
+    spares: int = 0

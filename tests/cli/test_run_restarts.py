@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -71,6 +72,29 @@ with Client() as me, me.events(EventCode.ERR_PROC_ABORTED) as events:
         print(event.code.name, event.info["pmix.evproc"].rank)
 """
 
+LOSES = """
+import os, sys, time
+import pypmix
+from pypmix import Client, attrs
+# Its ranks end their node's daemon, as a lost node does; sys.argv: ranks that do.
+with Client() as me:
+    life = me.get(attrs.REINCARNATION, me.proc)
+    if not life:
+        me.fence(timeout=60)
+        if str(me.rank) in sys.argv[1:]:
+            os.kill(os.getppid(), 9)
+    while True:
+        try:
+            me.put("life", life)
+            me.fence(collect=True, timeout=60)
+            break
+        except pypmix.PartialSuccess:
+            time.sleep(0.05)
+    print(me.rank, [me.get("life", rank) for rank in range(me.job.size)], me.node.hostname, flush=True)
+"""
+
+NODES = ("--launch-agent", "sh -c {command}", "--restart", "1")
+
 LEAVES = """
 import os, subprocess, sys
 from pypmix import Client, attrs
@@ -96,12 +120,12 @@ def layout(request: pytest.FixtureRequest) -> list[str]:
 def test_a_job_outlives_its_ranks(command: Command, layout: list[str], engine: str) -> None:
     if engine == "native" and not machine.libraries():
         machine.lacking("a libpmix")
-    kills = ["0@3", "3@3", "2@8"]
-    ended = command("run", *layout, "--engine", engine, "--restart", "1", "-n", "4", sys.executable, STEPS, *kills)
+    words = ("--engine", engine, "--restart", "1", "-n", "3", sys.executable, STEPS, "0@3", "2@3")
+    ended = command("run", *layout, *words)
     assert ended.code == 0, ended
-    lives = {rank: 2 if any(kill.startswith(f"{rank}@") for kill in kills) else 1 for rank in range(4)}
-    assert sorted(ended.lines) == [f"rank {rank}, started {lives[rank]} times: the sum is 190" for rank in range(4)]
-    assert ended.err.count(b"it is started again (1 of 1)") == 3
+    times = {0: 2, 1: 1, 2: 2}
+    assert sorted(ended.lines) == [f"rank {rank}, started {times[rank]} times: the sum is 190" for rank in range(3)]
+    assert ended.err.count(b"it is started again (1 of 1)") == 2
 
 
 def test_each_rank_is_started_again_so_often_and_no_more(command: Command, layout: list[str]) -> None:
@@ -157,10 +181,10 @@ def test_jobs_of_a_session_have_restarts(command: Command, layout: list[str]) ->
     assert command("session", "start", "s", *layout).code == 0
     try:
         for _ in range(2):
-            words = ["--restart", "1", "-n", "4", sys.executable, STEPS, "0@3", "1@5"]
+            words = ["--restart", "1", "-n", "2", sys.executable, STEPS, "0@3"]
             ended = command("run", "--session", "s", *words)
-            assert ended.code == 0 and len(ended.lines) == 4, ended
-            assert ended.err.count(b"it is started again (1 of 1)") == 2
+            assert ended.code == 0 and len(ended.lines) == 2, ended
+            assert ended.err.count(b"it is started again (1 of 1)") == 1
     finally:
         command("session", "stop", "s")
 
@@ -175,3 +199,61 @@ def test_servers_of_a_libpmix_refuse_it(command: Command) -> None:
     spawn = command("run", *words, "-n", "1", sys.executable, "-c", SPAWNS, FAILS)
     assert spawn.code != 0 and b"ERR_NOT_SUPPORTED" in spawn.err
     assert os.path.exists(library)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "lost", "lives", "homes"),
+    [
+        ("a:2,b:2,c:2", ["2"], [0, 0, 1, 1], "aacc"),
+        ("a:2,b:2,c:2", ["0"], [1, 1, 0, 0], "ccbb"),
+        ("a:4,b:4", ["1"], [1, 1, 1, 1], "bbbb"),
+    ],
+    ids=["another", "the first", "all"],
+)
+def test_ranks_of_a_lost_node_are_started_on_a_spare(
+    command: Command, hosts: str, lost: list[str], lives: list[int], homes: str
+) -> None:
+    program = (sys.executable, "-c", LOSES, *lost)
+    ended = command("run", "--host", hosts, *NODES, "--spares", "1", "-n", "4", *program)
+    assert ended.code == 0, ended
+    assert sorted(ended.lines) == [f"{rank} {lives} {homes[rank]}" for rank in range(4)]
+    assert ended.err.count(f"it is started again on {hosts[-3]} (1 of 1)".encode()) == sum(lives)
+
+
+def test_two_nodes_are_lost_at_once(command: Command) -> None:
+    program = (sys.executable, "-c", LOSES, "0", "2")
+    ended = command("run", "--host", "a:2,b:2,c:2,d:2", *NODES, "--spares", "2", "-n", "4", *program)
+    assert ended.code == 0, ended
+    # Which of them comes first is open.
+    homes = "".join([line[-1] for line in sorted(ended.lines)])
+    assert homes in ("ccdd", "ddcc") and all("[1, 1, 1, 1]" in line for line in ended.lines), ended
+
+
+def test_without_a_free_node_its_loss_ends_the_job(command: Command) -> None:
+    program = (sys.executable, "-c", LOSES, "2")
+    ended = command("run", "--host", "a:2,b:2", *NODES, "-n", "4", *program)
+    assert ended.code == 137 and "it is not started again: all nodes have ranks of its job" in ended.message, ended
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--host", "a,b", "--spares", "1"], "say how often (`--restart N`)"),
+        (["--host", "a,b", *NODES, "--spares", "2"], "of 2 nodes 2 are spares: none is left for ranks"),
+        (["--spares", "1", "--restart", "1"], "spare nodes are nodes with daemons"),
+        (["--nodes", "2", "--spares", "1", "--restart", "1"], "spare nodes are nodes with daemons"),
+    ],
+)
+def test_spares_that_cannot_be_kept(command: Command, words: list[str], text: str) -> None:
+    ended = command("run", *words, "true")
+    assert ended.code == 2 and text in ended.message, ended
+
+
+def test_the_example_outlives_a_node(command: Command) -> None:
+    # The node is lost at any moment: while ranks start, or while they compute.
+    words = ("--host", "n1:2,n2:2,n3:2", *NODES, "--spares", "1", "--lose", "n2@0.3s", "-n", "4")
+    ended = command("run", *words, sys.executable, STEPS)
+    assert ended.code == 0, ended
+    assert [re.sub("[12] times", "", line) for line in sorted(ended.lines)] == [
+        f"rank {rank}, started : the sum is 190" for rank in range(4)
+    ]

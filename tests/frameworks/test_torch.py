@@ -247,3 +247,10 @@ def test_wrong():
 def test_marked_tests_use_torch(tmp_path: Path) -> None:
     out = outcome(tmp_path, PYTHON, IN_TESTS)
     assert "1 failed, 2 passed" in out and "assert 1 == 2" in out, out
+
+
+def test_a_job_outlives_its_ranks() -> None:
+    steps = str(machine.ROOT / "docs" / "examples" / "restarts" / "torch_steps.py")
+    out = run(*PYPMIX_RUN, "--restart", "1", "-n", "3", PYTHON, steps, "0@5", "2@9")
+    sums = [(rank, times) for rank, times in re.findall(r"rank (\d), started (\d) times: the sum is 570", out)]
+    assert sorted(sums) == [("0", "2"), ("1", "1"), ("2", "2")], out

@@ -102,6 +102,8 @@ class Crossing:
         self._incarnations = Incarnations()
         self._ended: dict[str, set[str]] = {}
         """Jobs that had ended here before these servers of theirs knew them."""
+        self._moves: list[tuple[JobInfo | Described, dict[int, str], Callable[[], None]]] = []
+        """Moves of procs from servers that are not lost here yet."""
         self._modexes = DirectModexes(server, exchange, self._places, hop)
         self._collectives = Collectives(exchange, self._places, self._incarnations, self._local)
         exchange.collectives.expire = self._local.expire
@@ -158,6 +160,16 @@ class Crossing:
         """
         self._exchange.soon.now(self._register, job, dict(places), number)
 
+    def move(self, job: JobInfo | Described, places: Mapping[int, str], done: Callable[[], None]) -> None:
+        """Record new servers of procs, which are started again there because their former server was lost.
+
+        Args:
+            job: See `register`: the new description of a job that is known here.
+            places: See `register`.
+            done: Called on the exchange's thread once this server has lost the former servers, and knows the new ones.
+        """
+        self._exchange.soon.now(self._move, job, dict(places), done)
+
     def introduce(self, name: str) -> None:
         """Report what has happened to procs to a server that has joined late, and knows all jobs by now."""
         self._exchange.soon(self._exchange.state.introduce, name)
@@ -206,6 +218,16 @@ class Crossing:
             self._session_jobs.place(job.nspace, places, number)
         else:
             self._session_jobs.register(job.nspace, places)
+
+    def _move(self, job: JobInfo | Described, places: dict[int, str], done: Callable[[], None]) -> None:
+        if any(self._exchange.has(server) for server in self._session_jobs.find_lost(job.nspace, places)):
+            # Its loss would count for the new processes of these procs too.
+            self._moves.append((job, places, done))
+            return
+        if job.nspace in self._local.jobs:
+            self._local.jobs[job.nspace] = job
+            self._places.move(job.nspace, places)
+        done()
 
     def _deregister(self, nspace: str) -> None:
         if self._local.jobs.pop(nspace, None) is not None:
@@ -292,6 +314,9 @@ class Crossing:
                 self._remove(name, nspace)
             if self._session is None or self._session(name):
                 self._local.report_lost(lost)
+            moves, self._moves = self._moves, []
+            for move in moves:
+                self._move(*move)
 
     def _happened(self, news: News) -> None:
         """Process news of procs of other servers."""

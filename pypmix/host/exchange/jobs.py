@@ -99,6 +99,11 @@ class Jobs:
         self._places.add(self._exchange.launcher, nspace, b"", places)
         self._state.know_job(number)
 
+    def find_lost(self, nspace: str, places: dict[int, str]) -> list[str]:
+        """Return the servers that a description of a known job moves procs from."""
+        former = self._places.of(nspace) or {}
+        return sorted({server for rank, server in former.items() if places.get(rank, server) != server})
+
     def forget(self, nspace: str) -> None:
         """Submit that this server has forgotten a job."""
         self._state.submit(statelog.FORGET, FORGOTTEN.write((nspace,)))

@@ -166,6 +166,11 @@ class Places:
         job.digests.add(digest)
         job.places.update(places)
 
+    def move(self, nspace: str, places: Mapping[int, str]) -> None:
+        """Record the servers of a known job's procs, some of which are started again on other servers."""
+        self._forget_parties(nspace)
+        self._jobs[nspace].places.update(places)
+
     def remove(self, teller: str, nspace: str) -> tuple[Proc, ...] | None:
         """Record that a server has left a job. Return its procs if no server knows it any longer, else None."""
         job = self._jobs.get(nspace)
