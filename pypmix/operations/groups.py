@@ -347,7 +347,8 @@ class Groups(Asks):
                 (`attrs.GROUP_LEADER`). It alone gets events of members that fail; if it fails itself, all others
                 get `EventCode.GROUP_LEADER_FAILED` and may become the leader by `Event.lead`.
             optional: Make the group of the procs that join, if others end before (`attrs.GROUP_OPTIONAL`); together
-                with `timeout`, of the procs that have joined by then. `partial` of the group is true then.
+                with `timeout`, of the procs that have joined by then. `membership.is_partial` is true
+                then.
             ft: Continue without members that fail or leave (`attrs.GROUP_FT_COLLECTIVE`), in the construct, the
                 destruct and the group's own fences.
             notify_termination: Notify members of each that ends, by `EventCode.GROUP_MEMBER_FAILED`, now and later

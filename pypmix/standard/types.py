@@ -123,7 +123,10 @@ class Value(tuple[int, Any]):
 
         def __new__(cls, data_type=None, data=None, **former):
             if former or data_type is None:
-                return _value_of(cls, data_type, data, former)
+                if data_type is not None or "type" not in former:
+                    raise TypeError(f"Value() takes a data_type and the data, not {', '.join(former) or 'nothing'}")
+                load("pypmix.oldnames", "rename_arguments")("pypmix.Value", cls.__init__, former)
+                return cls(data=data, **former)
             return tuple.__new__(cls, (int(data_type), check(data_type, data)))
 
     @classmethod
@@ -139,15 +142,6 @@ class Value(tuple[int, Any]):
 
     def __repr__(self) -> str:
         return f"{type_name(self[0]).lower()}({self[1]!r})"
-
-
-def _value_of(cls: Any, data_type: Any, data: object, former: dict[str, Any]) -> Value:
-    """Make a value from arguments that have their former names."""
-    if "type" not in former:
-        raise TypeError(f"Value() takes a data_type and the data, not {', '.join(former) or 'nothing'}")
-    load("pypmix.oldnames", "rename_arguments")("pypmix.Value", cls.__init__, former)
-    value: Value = cls(data=data, **former)
-    return value
 
 
 class Info(tuple[str, Value, int]):

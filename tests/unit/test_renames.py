@@ -306,10 +306,11 @@ def test_no_parameter_of_a_part_of_a_client_shadows_a_builtin(kind: Any) -> None
 
 
 def test_the_former_argument_of_a_value_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match=r"pypmix.Value.__init__\(type\) is now data_type"):
+    with pytest.warns(DeprecationWarning, match=r"pypmix.Value.__init__\(type\) is now data_type") as seen:
         assert Value(type=DataType.UINT32, data=7) == uint32(7)  # type: ignore[call-arg]
+    assert seen[0].filename == __file__
     assert Value(data_type=DataType.UINT32, data=7) == Value(DataType.UINT32, 7) == uint32(7)
-    for wrong in ({}, {"kind": 3}):
+    for wrong in ({}, {"kind": 3}, {"data_type": 3, "type": 3}):
         with pytest.raises(TypeError, match=r"Value\(\) takes a data_type and the data"):
             Value(**wrong)
     assert "Value(data_type=3)" in Rewriter("from pypmix import Value\nValue(type=3)\n").result()
