@@ -24,6 +24,11 @@ class ConnectEvent:
     The codes go wherever an `EventCode` goes: `me.on(ConnectEvent.REQUESTED)`, `me.events(ConnectEvent.TERMINATED)`.
     `event.affected` has the proc that an event is about, and the keys are for `event.info`. Hosts raise the code of
     `TERMINATED` for other ends, too; such an event has no `ConnectEvent.NSPACE`.
+
+    Example:
+        >>> @me.on(ConnectEvent.TERMINATED)
+        ... def ended(event):
+        ...     print(event.affected, "ended in the connection", event.info.get(ConnectEvent.NSPACE))
     """
 
     HAS_CONNECTED: EventCode = statuses.PROC_HAS_CONNECTED  # type: ignore[assignment]

@@ -37,6 +37,12 @@ class Event:
         source: The proc that raised it.
         range: The `Range` that it was raised for; None if the server does not send it.
         infos: The infos of the event, unchanged.
+
+    Example:
+        >>> @me.on(EventCode.PROC_TERMINATED)
+        ... def ended(event):
+        ...     print(event.code.name, "from", event.source, "about", event.affected)
+        ...     print(event.info.get(attrs.EXIT_CODE), "after the handlers that gave", event.results)
     """
 
     __slots__ = ("_info", "_passed", "code", "infos", "range", "source")
@@ -78,19 +84,44 @@ class Event:
 
         Args:
             results: Infos or a mapping for the handlers that follow.
+
+        Example:
+            >>> @me.on(EventCode.PROC_TERMINATED, order="first")
+            ... def ended(event):
+            ...     return event.done({"acme.seen": True})
         """
         return Answer(statuses.EVENT_ACTION_COMPLETE, infos(results))
 
     def pass_on(self, results: Infos = None) -> Answer:
-        """Return the answer: seen, and nothing done (`PMIX_EVENT_NO_ACTION_TAKEN`); also what returning None means."""
+        """Return the answer: seen, and nothing done (`PMIX_EVENT_NO_ACTION_TAKEN`); also what returning None means.
+
+        Example:
+            >>> @me.on(EventCode.PROC_TERMINATED)
+            ... def ended(event):
+            ...     return event.done() if Proc(me.nspace, 0) in event.affected else event.pass_on()
+        """
         return Answer(statuses.EVENT_NO_ACTION_TAKEN, infos(results))
 
     def partial(self, results: Infos = None) -> Answer:
-        """Return the answer: partly handled, further handlers continue (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`)."""
+        """Return the answer: partly handled, further handlers continue (`PMIX_EVENT_PARTIAL_ACTION_TAKEN`).
+
+        Example:
+            >>> @me.on(EventCode.PROC_TERMINATED, order="first")
+            ... def ended(event):
+            ...     return event.partial({"acme.restarted": len(event.affected)})
+        """
         return Answer(statuses.EVENT_PARTIAL_ACTION_TAKEN, infos(results))
 
     def defer(self, results: Infos = None) -> Answer:
-        """Return the answer: to be handled later (`PMIX_EVENT_ACTION_DEFERRED`)."""
+        """Return the answer: to be handled later (`PMIX_EVENT_ACTION_DEFERRED`).
+
+        Example:
+            >>> later = []
+            >>> @me.on(EventCode.PROC_TERMINATED)
+            ... def ended(event):
+            ...     later.append(event)
+            ...     return event.defer()
+        """
         return Answer(statuses.EVENT_ACTION_DEFERRED, infos(results))
 
     def lead(self, results: Infos = None) -> Answer:
@@ -100,6 +131,11 @@ class Event:
 
         Args:
             results: Further infos or a mapping.
+
+        Example:
+            >>> @me.on(EventCode.GROUP_LEADER_FAILED)
+            ... def candidate(event):
+            ...     return event.lead()
         """
         claim = Info(keys.GROUP_LEADER, Value(codes.BOOL, True))
         return Answer(statuses.EVENT_ACTION_COMPLETE, (claim, *infos(results)))
@@ -111,6 +147,11 @@ class Event:
 
         Args:
             results: Further infos or a mapping.
+
+        Example:
+            >>> @me.on(EventCode.GROUP_INVITE_DECLINED)
+            ... def declined(event):
+            ...     return event.abort()
         """
         return Answer(statuses.GROUP_CONSTRUCT_ABORT, infos(results))
 
@@ -119,6 +160,11 @@ class Event:
 
         Args:
             reason: Why, in words, for the source.
+
+        Example:
+            >>> @me.on(groups.GroupEvent.JOIN_REQUEST)
+            ... def requested(event):
+            ...     return event.refuse("the group is full")
         """
         return Answer(statuses.ERR_NO_PERMISSIONS, (Info(GROUP_REASON, Value(codes.STRING, reason)),))
 

@@ -67,6 +67,12 @@ class Handler(Generic[F]):
     Attributes:
         function: The function that is called with each event.
         id: The engine's number of the handler.
+
+    Example:
+        >>> @me.on(EventCode.PROC_TERMINATED)
+        ... def ended(event):
+        ...     print(event.affected, "ended")
+        >>> ended.remove()
     """
 
     def __init__(self, port: Port, function: F) -> None:
@@ -98,6 +104,12 @@ class Handler(Generic[F]):
 
         No call begins after this or the client's `close` has returned, not even for an event that has arrived before;
         a call that has begun continues. An event that waited for this handler goes to the next one.
+
+        Example:
+            >>> @me.on(EventCode.custom(-4242))
+            ... def loaded(event):
+            ...     print("load of", event.source, event.info.get("acme.load"))
+            >>> loaded.remove()
         """
         try:
             self._port.run(DeregisterEventHandler(self.id))

@@ -42,6 +42,12 @@ class Job:
     """The caller's job: an ordered collection of its procs, with the values of the job info.
 
     It may be passed wherever procs are wanted.
+
+    Example:
+        >>> print("job", me.job.nspace, me.job.id, "has", me.job.size, "of", me.job.universe_size, "processes")
+        >>> print(me.job.number_of_apps, "programs on", me.job.number_of_nodes, "nodes")
+        >>> right = me.job[(me.rank + 1) % len(me.job)]
+        >>> me.fence(me.job.procs[:2])
     """
 
     __slots__ = ("_procs", "_session", "_size")
@@ -144,7 +150,13 @@ class Job:
 
 
 class Node:
-    """The node that the caller runs on."""
+    """The node that the caller runs on.
+
+    Example:
+        >>> print("node", me.node.id, "is", me.node.hostname)
+        >>> if me.node.local_rank == 0:
+        ...     print("first of", len(me.node.local_procs), "processes here")
+    """
 
     __slots__ = ("_session",)
 

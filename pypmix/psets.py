@@ -31,6 +31,11 @@ class ProcSet(tuple[Proc, ...]):
     Args:
         procs: The procs, or one; of equal procs the first counts.
         name: The name of the process set with these procs; None if they are not a named set.
+
+    Example:
+        >>> even = ProcSet(me.job[::2])
+        >>> others = me.job.procs - even
+        >>> print(others, (even | others).name)
     """
 
     __hash__ = tuple.__hash__
@@ -115,15 +120,30 @@ class ProcSet(tuple[Proc, ...]):
         return NotImplemented if theirs is None else ProcSet.unchecked(dict.fromkeys(theirs)) ^ self
 
     def issubset(self, other: Proc | Iterable[Proc]) -> bool:
-        """Return True if the other procs include all of these."""
+        """Return True if the other procs include all of these.
+
+        Example:
+            >>> ProcSet([Proc("job", 0)]).issubset([Proc("job", 0), Proc("job", 1)])
+            True
+        """
         return self._table.issubset(_procs(other))
 
     def issuperset(self, other: Proc | Iterable[Proc]) -> bool:
-        """Return True if these include all of the other procs."""
+        """Return True if these include all of the other procs.
+
+        Example:
+            >>> ProcSet([Proc("job", 0), Proc("job", 1)]).issuperset(Proc("job", 1))
+            True
+        """
         return self._table.issuperset(_procs(other))
 
     def isdisjoint(self, other: Proc | Iterable[Proc]) -> bool:
-        """Return True if the other procs include none of these."""
+        """Return True if the other procs include none of these.
+
+        Example:
+            >>> ProcSet([Proc("job", 0)]).isdisjoint([Proc("job", 1)])
+            True
+        """
         return self._table.isdisjoint(_procs(other))
 
     @property

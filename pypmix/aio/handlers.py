@@ -32,6 +32,13 @@ class Handler(Generic[F]):
     Attributes:
         function: The function that is called with each event; each call of a coroutine function is a separate task.
         id: The engine's number of the handler, -1 before it is registered.
+
+    Example:
+        >>> @me.on(EventCode.PROC_TERMINATED)
+        ... async def ended(event):
+        ...     print(event.affected, "ended")
+        >>> await ended.ready()
+        >>> await ended.remove()
     """
 
     def __init__(self, port: Port, function: F) -> None:
@@ -59,6 +66,12 @@ class Handler(Generic[F]):
         """`PMIx_Deregister_event_handler`: do not call it any longer.
 
         No call begins after this or the client's `close` has returned; a call that has begun continues.
+
+        Example:
+            >>> @me.on(EventCode.custom(-4242))
+            ... def loaded(event):
+            ...     print("load of", event.source, event.info.get("acme.load"))
+            >>> await loaded.remove()
         """
         await self.ready()
         await self._port.run(DeregisterEventHandler(self.id))

@@ -51,6 +51,12 @@ class Connection(ConnectionView, Exchanging):
 
     As a context manager it ends with a disconnect, which waits for all participants. An exception that leaves the
     block disconnects nothing, since the others may not be about to disconnect: they get an event if the caller ends.
+
+    Example:
+        >>> with me.connect([*me.job, Proc("other", 0)], timeout=60) as both:
+        ...     print(both.rank, "of", both.size, "in", both.nspace, both.procs)
+        ...     print("jobs:", both.jobs, "is open:", both.is_open)
+        ...     me.notify(EventCode.custom(-4242), targets=both.address, info={"acme.from": both.proc})
     """
 
     _port: Port
@@ -104,6 +110,11 @@ class Connection(ConnectionView, Exchanging):
             NotSupported: The connection has no nspace: name the procs in a fence of the client.
             OperationTimeout: Not all arrived in time; `missing` names them if the server reports them.
             PartialSuccess: A participant has ended, and `early_termination` was not given.
+
+        Example:
+            >>> with me.connect([*me.job, Proc("other", 0)]) as both:
+            ...     me.put("endpoint", b"abc")
+            ...     both.fence(collect=True, timeout=60)
         """
         whole = self._whole("fence")
         self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)

@@ -101,6 +101,12 @@ class SpawnedJob(ChildJob):
 
     Attributes:
         ends: Receives its end; None where that is not known.
+
+    Example:
+        >>> job = me.spawn(["./worker", "--fast"], n=4)
+        >>> worker = job[0]
+        >>> if job.wait(timeout=600) != 0:
+        ...     print(job.nspace, "failed")
     """
 
     __slots__ = ("_port", "ends")
@@ -123,6 +129,10 @@ class SpawnedJob(ChildJob):
             OperationTimeout: It still runs.
             NotSupported: It was spawned with `notify=False`, or this server has no events.
             NotInitialized, LostConnection: The client is closed, or the server is gone.
+
+        Example:
+            >>> job = me.spawn(["./worker"], n=4)
+            >>> exit_code = job.wait(timeout=600)
         """
         if self.ends is None:
             raise NotSupported(
@@ -138,15 +148,31 @@ class SpawnedJob(ChildJob):
             raise NotInitialized("the client is closed", operation="wait") from None
 
     def terminate(self) -> None:
-        """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
+        """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`).
+
+        Example:
+            >>> job = me.spawn(["./worker"], n=4)
+            >>> job.terminate()
+        """
         self._control(keys.JOB_CTRL_TERMINATE)
 
     def kill(self) -> None:
-        """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
+        """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`).
+
+        Example:
+            >>> job = me.spawn(["./worker"], n=4)
+            >>> job.kill()
+        """
         self._control(keys.JOB_CTRL_KILL)
 
     def signal(self, number: int) -> None:
-        """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
+        """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`).
+
+        Example:
+            >>> import signal
+            >>> job = me.spawn(["./worker"], n=4)
+            >>> job.signal(signal.SIGUSR1)
+        """
         self._control(keys.JOB_CTRL_SIGNAL, Value(codes.INT, int(number)))
 
     def _control(self, key: str, value: Value = TRUE) -> None:

@@ -24,6 +24,11 @@ class Stream(Generic[T]):
 
     Iterating waits for the next item, and ends when the client is closed. If items arrive faster than they are read,
     at most `buffer` items are kept, the oldest are dropped, and `dropped` counts them.
+
+    Example:
+        >>> with me.events(EventCode.PROC_TERMINATED, buffer=100) as events:
+        ...     event = events.get(timeout=60)
+        ...     print(event, "and", len(events), "unread,", events.dropped, "lost")
     """
 
     def __init__(self, port: Port, buffer: int) -> None:
@@ -43,7 +48,12 @@ class Stream(Generic[T]):
         return 0 if self._box is None else len(self._box)
 
     def open(self) -> Self:
-        """Begin to receive items; return the stream itself. A closed stream begins again."""
+        """Begin to receive items; return the stream itself. A closed stream begins again.
+
+        Example:
+            >>> events = me.events(EventCode.PROC_TERMINATED).open()
+            >>> events.close()
+        """
         if self._box is None or self._closed:
             self._closed = False
             self._box = Mailbox(self._port, self._buffer)
@@ -60,7 +70,13 @@ class Stream(Generic[T]):
         return self
 
     def close(self) -> None:
-        """Stop receiving; buffered items can still be read. May be called twice."""
+        """Stop receiving; buffered items can still be read. May be called twice.
+
+        Example:
+            >>> events = me.events(EventCode.PROC_TERMINATED).open()
+            >>> events.close()
+            >>> unread = [event for event in events]
+        """
         box = self._box
         self._closed = box is not None
         if box is not None and not box.ended:
@@ -77,6 +93,10 @@ class Stream(Generic[T]):
             OperationTimeout: None came in time.
             NotInitialized: The stream or its client is closed.
             LostConnection: The server is gone.
+
+        Example:
+            >>> with me.events(EventCode.PROC_TERMINATED) as events:
+            ...     event = events.get(timeout=60)
         """
         try:
             return self._opened().get(limit(timeout))

@@ -1,4 +1,8 @@
-"""Every public member of clients and groups has an example of a few lines in its docstring, and it runs."""
+"""Every public name has an example of a few lines in its docstring, and it runs.
+
+Methods have their own. Classes have one of their use, which may be shown by that of a method, and properties and other
+attributes are shown by the example of their class.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +15,66 @@ import pytest
 
 import pypmix
 from lib.fake_session import FakeSession
-from pypmix import Client, Group, Proc, aio, attrs
+from pypmix import Client, Event, Group, Handler, Proc, aio, attrs
 from pypmix.operations.control import Credentials, Monitors, ProcControl
 from pypmix.operations.exchanging import Exchanging
 from pypmix.operations.fabric import Fabrics
+from pypmix.operations.streams import Stream
 from pypmix.standard import ops
-from pypmix.standard.ops import GroupResults, GroupState
+from pypmix.standard.ops import GroupResults, GroupState, Notification
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
 from pypmix.types import DeviceType, uint32
 
 KINDS: tuple[type, ...] = (Client, Group, ProcControl, Monitors, Credentials, Fabrics)
+CLASSES: tuple[type, ...] = (
+    pypmix.Connection,
+    pypmix.ConnectEvent,
+    pypmix.Event,
+    pypmix.EventStream,
+    pypmix.Handler,
+    pypmix.Job,
+    pypmix.Node,
+    pypmix.ProcSet,
+    pypmix.SpawnedJob,
+    Stream,
+)
+"""Classes that have an example of their own use, and one for each method."""
+
+INTERNAL = {
+    "Connection": {"disconnected", "stands_for"},
+    "Handler": {"begin", "call", "ready"},
+    "SpawnedJob": {"ends"},
+}
+"""Members that only pypmix calls, or, as `ready`, only the awaited form needs."""
+
+RECORDS = {"astuple", "count", "index", "replace", "unchecked", "unchecked_ranks"}
+"""Members of all records and tuples, some for pypmix alone."""
+
+
+def members(kind: type) -> list[str]:
+    """Return the names of the functions and properties of a class."""
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in RECORDS]
+    found = [
+        name for name in names if inspect.isroutine(getattr(kind, name)) or isinstance(getattr(kind, name), property)
+    ]
+    return [name for name in found if name not in INTERNAL.get(kind.__name__, ())]
+
+
 MEMBERS = [
     (kind, name)
     for kind in KINDS
     for name in dir(kind)
     # A group has the exchanges of a client.
     if not name.startswith("_") and (kind is Client or name not in vars(Exchanging))
+] + [
+    (kind, name)
+    for kind in CLASSES
+    for name in members(kind)
+    # Those have them as well.
+    if name not in vars(Exchanging) and not isinstance(getattr(kind, name), property)
 ]
+OBJECTS = [(kind, "") for kind in CLASSES]
 ALONE = {"put", "commit", "fence", "get", "bcast", "allgather", "gather", "scatter", "raw", "open", "close"}
 """Their examples run in a real job of one process. Others run with answers that are made up."""
 
@@ -36,17 +82,34 @@ PROCS = (Proc("job", 0), Proc("job", 1))
 
 
 def examples(kind: type, name: str) -> str:
-    """Return the program of the examples of a member."""
-    text = inspect.getdoc(getattr(kind, name)) or ""
-    found = re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text, re.M)
+    """Return the program of the examples of a member, or of the class without a name."""
+    text = inspect.getdoc(getattr(kind, name)) if name else kind.__doc__
+    found = re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text or "", re.M)
     return "\n".join(found) + "\n"
 
 
-class Answering(FakeSession):
-    """Answers each operation with something of its kind, and ends each stream at once."""
+class Delivered:
+    """An event that an engine delivers, and that nobody answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: int, about: Proc = PROCS[1]) -> None:
+        infos = (attrs.GROUP_ID("team"), attrs.GROUP_MEMBERSHIP(list(PROCS)), attrs.EVENT_AFFECTED_PROC(about))
+        self.notification = Notification(code, PROCS[0], None, infos)
+        self.results = ()
+
+    def done(self, status: int = 0, results: tuple[Info, ...] = ()) -> None:
+        """Ignore the answer."""
+
+
+class Answering(FakeSession):
+    """Answers each operation with something of its kind; each stream gets one item, and ends.
+
+    Args:
+        job_ends: Whether a spawned job has ended when the client looks.
+    """
+
+    def __init__(self, job_ends: bool) -> None:
         super().__init__()
+        self.spawned = Proc("spawned" if job_ends else "another", 0)
         self.answers = {
             ops.Connect: ops.Connected("both", (Proc("job", 1), PROCS[0])),
             ops.Spawn: "spawned",
@@ -70,6 +133,8 @@ class Answering(FakeSession):
             return uint32(2), None
         if isinstance(op, ops.QueryInfo):
             return tuple([Info(key, from_python("answer")) for query in op.queries for key in query.keys]), None
+        if isinstance(op, ops.RegisterEventHandler) and not isinstance(op.handler.__self__, Handler):  # type: ignore[attr-defined]
+            op.handler(Delivered(op.codes[0] if op.codes else -4242, self.spawned))
         ended: Callable[[None], None] | None = getattr(op, "ended", None)
         if ended is not None:
             ended(None)
@@ -89,28 +154,44 @@ def me(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
             client.put("uid", "mine")
             yield client
         return
-    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: Answering())
+    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: Answering("wait(" in request.param))
     with Client() as client:
         yield client
 
 
-@pytest.mark.parametrize(("kind", "name"), MEMBERS, ids=[f"{kind.__name__}.{name}" for kind, name in MEMBERS])
+def label(case: tuple[type, str]) -> str:
+    return ".".join(filter(None, (case[0].__name__, case[1])))
+
+
+@pytest.mark.parametrize(("kind", "name"), MEMBERS + OBJECTS, ids=map(label, MEMBERS + OBJECTS))
 def test_a_member_has_an_example_of_a_few_lines(kind: type, name: str) -> None:
     assert 1 <= examples(kind, name).strip().count("\n") + 1 <= 5
+    assert examples(kind, name).strip()
     assert not re.search(r"\b(await|async)\b", examples(kind, name))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_example_of_a_class_shows_its_properties(kind: type) -> None:
+    shown = "".join([examples(each, "") for each in kind.__mro__ if each.__module__.startswith("pypmix")])
+    lacking = [name for name in members(kind) if isinstance(getattr(kind, name), property) and f".{name}" not in shown]
+    assert not [name for name in lacking if not examples(kind, name).strip()]
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "me"),
-    [(kind, name, name if kind is Client else "") for kind, name in MEMBERS],
-    ids=[f"{kind.__name__}.{name}" for kind, name in MEMBERS],
+    [(kind, name, name if kind is Client else examples(kind, name)) for kind, name in MEMBERS + OBJECTS],
+    ids=map(label, MEMBERS + OBJECTS),
     indirect=["me"],
 )
 def test_an_example_runs(kind: type, name: str, me: Client, capsys: pytest.CaptureFixture[str]) -> None:
     names = {each: getattr(pypmix, each) for each in pypmix.__all__}
     before = {*vars(me)}
-    exec(examples(kind, name), {**names, "DeviceType": DeviceType, "me": me})
+    found = {**names, "DeviceType": DeviceType, "me": me}
+    exec(examples(kind, name), found)
     assert {*vars(me)} >= before
+    for handler in [each for each in found.values() if isinstance(each, Handler)]:
+        # A failure of a handler would only be logged on its thread.
+        handler(Event(Delivered(-4242).notification))
     capsys.readouterr()
 
 

@@ -77,6 +77,11 @@ class EventStream(Stream[Event]):
     """The events of some codes or of all, in the order in which they come; `events` of a client makes one.
 
     It observes: each event is answered at once with `PMIX_EVENT_NO_ACTION_TAKEN`, so that other handlers see it too.
+
+    Example:
+        >>> async with me.events(EventCode.PROC_TERMINATED, EventCode.EVENT_JOB_END) as events:
+        ...     async for event in events:
+        ...         print(event.code.name, event.affected)
     """
 
     _name = "events"

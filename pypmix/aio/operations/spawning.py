@@ -100,6 +100,12 @@ class SpawnedJob(ChildJob):
 
     Attributes:
         ends: Receives its end; None where that is not known.
+
+    Example:
+        >>> job = await me.spawn(["./worker", "--fast"], n=4)
+        >>> worker = job[0]
+        >>> if await job.wait(timeout=600) != 0:
+        ...     print(job.nspace, "failed")
     """
 
     __slots__ = ("_port", "ends")
@@ -122,6 +128,10 @@ class SpawnedJob(ChildJob):
             OperationTimeout: It still runs.
             NotSupported: It was spawned with `notify=False`, or this server has no events.
             NotInitialized, LostConnection: The client is closed, or the server is gone.
+
+        Example:
+            >>> job = await me.spawn(["./worker"], n=4)
+            >>> exit_code = await job.wait(timeout=600)
         """
         if self.ends is None:
             raise NotSupported(
@@ -137,15 +147,31 @@ class SpawnedJob(ChildJob):
             raise NotInitialized("the client is closed", operation="wait") from None
 
     async def terminate(self) -> None:
-        """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`)."""
+        """`PMIx_Job_control`: ask the job to end (`PMIX_JOB_CTRL_TERMINATE`).
+
+        Example:
+            >>> job = await me.spawn(["./worker"], n=4)
+            >>> await job.terminate()
+        """
         await self._control(keys.JOB_CTRL_TERMINATE)
 
     async def kill(self) -> None:
-        """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`)."""
+        """`PMIx_Job_control`: kill the job at once (`PMIX_JOB_CTRL_KILL`).
+
+        Example:
+            >>> job = await me.spawn(["./worker"], n=4)
+            >>> await job.kill()
+        """
         await self._control(keys.JOB_CTRL_KILL)
 
     async def signal(self, number: int) -> None:
-        """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`)."""
+        """`PMIx_Job_control`: send a signal to all of its procs (`PMIX_JOB_CTRL_SIGNAL`).
+
+        Example:
+            >>> import signal
+            >>> job = await me.spawn(["./worker"], n=4)
+            >>> await job.signal(signal.SIGUSR1)
+        """
         await self._control(keys.JOB_CTRL_SIGNAL, Value(codes.INT, int(number)))
 
     async def _control(self, key: str, value: Value = TRUE) -> None:
