@@ -34,6 +34,11 @@ class GroupEvent:
     """Codes of events of the early draft of RFC 0033, which only processes with pypmix raise and receive.
 
     They go wherever an `EventCode` goes: `me.on(GroupEvent.JOIN_REQUEST)`, `me.events(GroupEvent.HAS_JOINED)`.
+
+    Example:
+        >>> @me.on(groups.GroupEvent.JOIN_REQUEST)
+        ... def requested(event):
+        ...     print(event.source, "asks to join", event.info.get(attrs.GROUP_ID))
     """
 
     JOIN_REQUEST: EventCode = statuses.JOIN_REQUEST  # type: ignore[assignment]
@@ -55,6 +60,13 @@ class Change(Record):
     Args:
         procs: The procs that have joined, left or failed, or the new leader.
         state: The group afterwards.
+
+    Example:
+        >>> with me.group("team", me.job) as team, team.changes() as changes:
+        ...     for change in changes:
+        ...         print(change.group, "changed:", change.joined, "joined,", change.left, "left")
+        ...         print(change.epoch, "changes, the last by", change.proc)
+        ...         print(change.leader, "leads", change.members)
     """
 
     procs: tuple[Proc, ...]
@@ -162,7 +174,9 @@ class Membership:
 
     Example:
         >>> with me.group("team", me.job, leader=me.job[0]) as team:
-        ...     print(team.membership.leader, team.membership.epoch)
+        ...     membership = team.membership
+        ...     print(membership.leader, membership.epoch, membership.is_open)
+        ...     print(membership.is_partial, membership.infos)
     """
 
     def __init__(self, port: Any, group: str, results: GroupResults | None = None) -> None:
@@ -196,7 +210,12 @@ class Membership:
         return self.require_results().infos
 
     def find_state(self) -> GroupState | None:
-        """Return the group as the caller knows it now; None if it is not open."""
+        """Return the group as the caller knows it now; None if it is not open.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     state = team.membership.find_state()
+        """
         if self.results is None or not self.port.is_open:
             return None
         state: GroupState | None = self.port.session.group_state(self.group)
@@ -207,6 +226,11 @@ class Membership:
 
         Raises:
             NotInitialized: The group does not exist, or the caller is no longer a member.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     state = team.membership.state()
+            ...     print(state.leader, "leads", state.members, "after", state.epoch, "changes")
         """
         state = self.find_state()
         if state is None:

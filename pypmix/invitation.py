@@ -33,6 +33,13 @@ class InviteAnswer(Record):
         proc: The invited proc.
         reason: The reason in words; empty if it gives none.
         infos: Further infos of the answer, such as the proc's `attrs.GROUP_INFO`.
+
+    Example:
+        >>> with me.invite("team", me.job, optional=True) as invite:
+        ...     for answer in invite.answers():
+        ...         if isinstance(answer, groups.Declined):
+        ...             print(answer.proc, "declined:", answer.reason)
+        ...     team = invite.complete()
     """
 
     proc: Proc

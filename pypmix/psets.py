@@ -213,7 +213,12 @@ def _operand(other: object) -> tuple[Proc, ...] | None:
 
 
 class ProcSets(Mapping[str, ProcSet]):
-    """The process sets that a server knew when it was asked, by name, in the order of their definition."""
+    """The process sets that a server knew when it was asked, by name, in the order of their definition.
+
+    Example:
+        >>> for name, procs in me.psets.items():
+        ...     print(name, "has", len(procs), "processes")
+    """
 
     __slots__ = ("_sets",)
 
@@ -239,7 +244,11 @@ class ProcSets(Mapping[str, ProcSet]):
         return len(self._sets)
 
     def of(self, proc: Proc) -> tuple[str, ...]:
-        """Return the names of the sets that a proc is in."""
+        """Return the names of the sets that a proc is in.
+
+        Example:
+            >>> mine = me.psets.of(me.proc)
+        """
         return tuple([name for name, members in self._sets.items() if proc in members])
 
     def __repr__(self) -> str:
@@ -261,6 +270,12 @@ class PsetChange(Record):
         kind: `define` or `delete`.
         name: The set's name.
         members: Its procs; of a deleted set its former procs if the stream knew the set, else empty.
+
+    Example:
+        >>> with me.watch_psets() as changes:
+        ...     for change in changes:
+        ...         if change.kind == "delete":
+        ...             print(change.name, "is deleted; it had", len(change.members), "processes")
     """
 
     kind: str

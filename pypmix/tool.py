@@ -59,6 +59,11 @@ class Tool(Servers, Client):
     Raises:
         TypeError, ValueError: The arguments make no sense.
 
+    Example:
+        >>> with Tool(pid=4711) as tool:
+        ...     jobs = tool.query(attrs.QUERY_NAMESPACES)
+        ...     print("jobs:", jobs, "still connected:", tool.is_connected)
+
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
@@ -127,6 +132,10 @@ class Tool(Servers, Client):
         Raises:
             EngineUnavailable: The requested engine has no tools.
             Unreachable: There is no such server, or it does not let this tool in.
+
+        Example:
+            >>> tool = Tool(system=True, timeout=10).open()
+            >>> tool.close()
         """
         if self.is_open:
             raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")

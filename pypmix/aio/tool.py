@@ -58,6 +58,11 @@ class Tool(Servers, Client):
     Raises:
         TypeError, ValueError: The arguments make no sense.
 
+    Example:
+        >>> async with Tool(pid=4711) as tool:
+        ...     jobs = await tool.query(attrs.QUERY_NAMESPACES)
+        ...     print("jobs:", jobs, "still connected:", tool.is_connected)
+
     PMIx Standard: "Tools and Debuggers", Connection Mechanisms.
     """
 
@@ -126,6 +131,10 @@ class Tool(Servers, Client):
         Raises:
             EngineUnavailable: The requested engine has no tools.
             Unreachable: There is no such server, or it does not let this tool in.
+
+        Example:
+            >>> tool = await Tool(system=True, timeout=10).open()
+            >>> await tool.close()
         """
         if self.is_open:
             raise PMIxError("the tool is open already", operation="open", hint="a tool is opened once")

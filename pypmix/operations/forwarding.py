@@ -38,6 +38,13 @@ class OutputStream(Stream[Output]):
 
     Iterating ends when all of the procs have closed all of the channels, as far as the server tells, and for a job
     that the client has spawned at its end.
+
+    Example:
+        >>> job = me.spawn(["./worker"], n=4)
+        >>> with me.output(job, IOFChannel.STDOUT, buffer=4096) as pieces:
+        ...     for piece in pieces:
+        ...         print(piece.source.rank, piece.text, end="")
+        ...     print(pieces.dropped, "pieces lost")
     """
 
     _name = "output"
@@ -81,7 +88,13 @@ class OutputStream(Stream[Output]):
             box.end()
 
     def close(self) -> None:
-        """Stop pulling; buffered output can still be read. May be called twice."""
+        """Stop pulling; buffered output can still be read. May be called twice.
+
+        Example:
+            >>> pieces = me.output(me.job).open()
+            >>> pieces.close()
+            >>> unread = b"".join([piece.data for piece in pieces])
+        """
         job = self._job
         self._closed = self._box is not None
         if self._box is not None and job is not None and job.ends is not None:
@@ -170,7 +183,14 @@ def _push(port: Port, op: IOFPush) -> None:
 
 
 class InputWriter:
-    """The standard input of procs; `input` of a client makes one. Leaving its context closes that input."""
+    """The standard input of procs; `input` of a client makes one. Leaving its context closes that input.
+
+    Example:
+        >>> with me.input(me.job[0]) as stdin:
+        ...     stdin.write("a line\\n")
+        >>> stdin.closed
+        True
+    """
 
     def __init__(self, port: Port, procs: tuple[Proc, ...], info: Infos) -> None:
         self._port = port
@@ -193,6 +213,10 @@ class InputWriter:
         Raises:
             NotInitialized: The input is closed.
             NotSupported: The server's host takes no input.
+
+        Example:
+            >>> with me.input(me.job) as stdin:
+            ...     sent = stdin.write(b"\\x00\\x01")
         """
         ops = _push_ops(self._procs, data, self._info)
         if self._closed:
@@ -202,7 +226,13 @@ class InputWriter:
         return sum([len(op.data) for op in ops])
 
     def close(self) -> None:
-        """End the input: its readers see the end of their file. May be called twice."""
+        """End the input: its readers see the end of their file. May be called twice.
+
+        Example:
+            >>> stdin = me.input(me.job[0])
+            >>> stdin.write("the only line\\n")
+            >>> stdin.close()
+        """
         if not self._closed:
             self._closed = True
             _push(self._port, IOFPush(self._procs, b"", self._info))

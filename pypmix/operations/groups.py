@@ -51,6 +51,13 @@ class Changes(Stream[Change]):
     """The changes of a group, in order; `changes` of a group makes one.
 
     It is a context manager, or opened by its first use. Iterating ends when the group is gone.
+
+    Example:
+        >>> with me.group("team", me.job) as team:
+        ...     with team.changes() as changes:
+        ...         for change in changes:
+        ...             if isinstance(change, groups.MemberFailed):
+        ...                 print(change.proc, "failed")
     """
 
     _name = "changes"
@@ -73,13 +80,22 @@ class Changes(Stream[Change]):
             OperationTimeout: Nothing has happened in time.
             NotInitialized: The group is gone, or the stream or its client is closed.
             LostConnection: The server is gone.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     change = team.changes().get(timeout=60)
         """
         if self._box is None:
             self.open()
         return super().get(timeout)
 
     def next(self, timeout: float | None = None) -> Change:
-        """The same as `get`."""
+        """The same as `get`.
+
+        Example:
+            >>> with me.group("team", me.job) as team:
+            ...     change = team.changes().next(timeout=60)
+        """
         return self.get(timeout)
 
     def __next__(self) -> Change:

@@ -54,6 +54,13 @@ class Invite:
     Entering it as a context manager sends the invitation. In the block `answers` tells what becomes of it, and the
     caller decides: by `drop`, `replace`, and in the end by `complete`. Leaving the block without that gives the group
     up, for all who were invited.
+
+    Example:
+        >>> with me.invite("team", me.job, optional=True, timeout=60) as invite:
+        ...     for answer in invite.answers():
+        ...         print(answer.proc, len(invite.accepted), "of", len(invite.procs), "accepted")
+        ...         print(invite.group, "waits for", invite.waiting, invite.missing, "have not joined")
+        ...     team = invite.complete()
     """
 
     def __init__(
@@ -108,7 +115,12 @@ class Invite:
         return len(self._invited) - len(self.accepted)
 
     def open(self) -> Self:
-        """Send the invitation; returns the object itself."""
+        """Send the invitation; returns the object itself.
+
+        Example:
+            >>> invite = me.invite("team", me.job).open()
+            >>> invite.abort()
+        """
         if self._underway is None:
             self._underway = Underway(self._port, self._op, self._ended)
         return self
@@ -127,6 +139,10 @@ class Invite:
             ConstructAborted: A proc has declined or failed, or somebody has aborted the group.
             NotInitialized: The invitation was sent already.
             PMIxError: There is a group or a job of this name already (`ERR_EXISTS`).
+
+        Example:
+            >>> with me.invite("team", me.job, optional=True, timeout=60).form() as team:
+            ...     team.fence(timeout=60)
         """
         if self._underway is not None:
             raise NotInitialized("the invitation was sent already", operation="invite", hint="use `complete`")
@@ -142,6 +158,13 @@ class Invite:
         Raises:
             ConstructAborted: The group was given up.
             LostConnection: The server is gone.
+
+        Example:
+            >>> with me.invite("team", me.job) as invite:
+            ...     for answer in invite.answers():
+            ...         if isinstance(answer, groups.Failed):
+            ...             invite.drop(answer.proc)
+            ...     team = invite.complete()
         """
         self._opened()
         while True:
@@ -163,6 +186,11 @@ class Invite:
 
         Raises:
             ValueError: It is not.
+
+        Example:
+            >>> with me.invite("team", me.job) as invite:
+            ...     invite.drop(me.job[0])
+            ...     team = invite.complete()
         """
         self._opened()
         self._remove(proc)
@@ -178,6 +206,11 @@ class Invite:
         Raises:
             ValueError: It is not invited, or others are already.
             PMIxError: The group was formed meanwhile, or was given up.
+
+        Example:
+            >>> with me.invite("team", me.job[0]) as invite:
+            ...     invite.replace(me.job[0], with_=Proc("spare", 0))
+            ...     team = invite.complete()
         """
         self._opened()
         others = self._named(proc_tuple(with_))
@@ -199,6 +232,11 @@ class Invite:
         Raises:
             ConstructAborted: The group was given up.
             OperationTimeout: It took too long.
+
+        Example:
+            >>> with me.invite("team", me.job) as invite:
+            ...     team = invite.complete()
+            >>> team.destruct()
         """
         underway = self._opened()
         try:
@@ -216,6 +254,10 @@ class Invite:
 
         Raises:
             NotInitialized: The group was formed already: destruct it, or leave it.
+
+        Example:
+            >>> with me.invite("team", me.job) as invite:
+            ...     invite.abort()
         """
         underway = self._opened()
         if self._completed:
@@ -296,7 +338,14 @@ class Invite:
 
 
 class Invitation(InvitationView):
-    """An invitation of somebody else's to the caller; `invitations` of a client yields them."""
+    """An invitation of somebody else's to the caller; `invitations` of a client yields them.
+
+    Example:
+        >>> with me.invitations() as invitations:
+        ...     invitation = invitations.get(timeout=60)
+        >>> print(invitation.leader, "invites", invitation.members, "to", invitation.group)
+        >>> team = invitation.accept(timeout=60)
+    """
 
     def __init__(self, client: Asks, port: Port, *told: Any) -> None:
         super().__init__(*told)
@@ -320,6 +369,11 @@ class Invitation(InvitationView):
             OperationTimeout: It took too long.
             PMIxError: The leader has failed and no proc has taken its place (`EventCode.GROUP_LEADER_FAILED`), or the
                 caller has declined.
+
+        Example:
+            >>> invitation = me.invitations().get(timeout=60)
+            >>> with invitation.accept(timeout=60, info={attrs.GROUP_INFO: {"acme.port": 7}}) as team:
+            ...     team.fence(timeout=60)
         """
         op = self._op(True, timeout, info)
         if self._declined:
@@ -351,6 +405,10 @@ class Invitation(InvitationView):
 
         Raises:
             PMIxError: The caller has accepted.
+
+        Example:
+            >>> invitation = me.invitations().get(timeout=60)
+            >>> invitation.decline("this node is to be drained")
         """
         op = self._op(False, None, None, reason)
         if self._underway is not None:
@@ -393,6 +451,12 @@ class InvitationStream(Stream[Invitation]):
 
     It is a context manager, or opened by its first use. All such streams of a client share the invitations: each is
     seen once, and invitations without a stream are kept for the next one. A stream with `auto` gets all of them.
+
+    Example:
+        >>> with me.invitations() as invitations:
+        ...     for invitation in invitations:
+        ...         print(invitation.leader, "invites to", invitation.group)
+        ...         invitation.decline("busy")
     """
 
     _name = "invitations"
@@ -406,7 +470,12 @@ class InvitationStream(Stream[Invitation]):
         self._handler: Any = None
 
     def open(self) -> Self:
-        """Begin to take in; returns the stream itself."""
+        """Begin to take in; returns the stream itself.
+
+        Example:
+            >>> invitations = me.invitations().open()
+            >>> invitations.close()
+        """
         if self._auto is not None:
             return super().open()
         if self._box is None or self._closed:
@@ -415,7 +484,12 @@ class InvitationStream(Stream[Invitation]):
         return self
 
     def close(self) -> None:
-        """Take in nothing more; unread invitations are kept for the next stream."""
+        """Take in nothing more; unread invitations are kept for the next stream.
+
+        Example:
+            >>> invitations = me.invitations().open()
+            >>> invitations.close()
+        """
         if self._auto is not None:
             super().close()
         else:
@@ -431,6 +505,9 @@ class InvitationStream(Stream[Invitation]):
             OperationTimeout: None came in time.
             NotInitialized: The stream or its client is closed.
             LostConnection: The server is gone.
+
+        Example:
+            >>> invitation = me.invitations().get(timeout=60)
         """
         if self._box is None:
             self.open()

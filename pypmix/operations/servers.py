@@ -116,6 +116,10 @@ class Servers(Asks):
         Raises:
             Unreachable: There is no such server, or it does not let this tool in.
 
+        Example:
+            >>> with Tool(pid=4711) as tool:
+            ...     server = tool.attach_to_server(nspace="other.server", primary=True)
+
         PMIx Standard: "Tools and Debuggers", PMIx_tool_attach_to_server.
         """
         directives = server_infos(pid, nspace, uri, file, system, host, tmpdir, timeout) + infos(info)
@@ -136,6 +140,11 @@ class Servers(Asks):
             Unreachable: The tool is not connected to it.
             OperationTimeout: It was not in time.
 
+        Example:
+            >>> with Tool(pid=4711) as tool:
+            ...     server = tool.attach_to_server(nspace="other.server")
+            ...     tool.set_server(server, timeout=10)
+
         PMIx Standard: "Tools and Debuggers", PMIx_tool_set_server.
         """
         self._run(ToolSetServer(server, infos(info) + wait_infos(keys.WAIT_FOR_CONNECTION, TRUE, timeout)))
@@ -145,6 +154,10 @@ class Servers(Asks):
 
         Returns:
             Their names, that of the primary one first; empty where there is none.
+
+        Example:
+            >>> with Tool(pid=4711) as tool:
+            ...     primary, *others = tool.get_servers()
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_get_servers.
         """
@@ -158,6 +171,11 @@ class Servers(Asks):
 
         Raises:
             Unreachable: The tool is not connected to it.
+
+        Example:
+            >>> with Tool(pid=4711) as tool:
+            ...     server = tool.attach_to_server(nspace="other.server")
+            ...     tool.disconnect_from_server(server)
 
         PMIx Standard: "Tools and Debuggers", PMIx_tool_disconnect.
         """

@@ -15,13 +15,13 @@ import pytest
 
 import pypmix
 from lib.fake_session import FakeSession
-from pypmix import Client, Event, Group, Handler, Proc, aio, attrs
+from pypmix import Client, Event, Group, Handler, Proc, aio, attrs, groups, types
 from pypmix.operations.control import Credentials, Monitors, ProcControl
-from pypmix.operations.exchanging import Exchanging
 from pypmix.operations.fabric import Fabrics
 from pypmix.operations.streams import Stream
 from pypmix.standard import ops
-from pypmix.standard.ops import GroupResults, GroupState, Notification
+from pypmix.standard.ops import GroupChange, GroupResults, GroupState, Notification
+from pypmix.standard.ops.groups import ACCEPTED, JOINED, GroupAnswer
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
 from pypmix.types import DeviceType, uint32
@@ -38,12 +38,23 @@ CLASSES: tuple[type, ...] = (
     pypmix.ProcSet,
     pypmix.SpawnedJob,
     Stream,
+    pypmix.InputWriter,
+    pypmix.OutputStream,
+    pypmix.Output,
+    pypmix.Tool,
+    *[getattr(groups, name) for name in groups.__all__],
+    types.ProcSets,
+    types.PsetChange,
+    types.PsetStream,
 )
 """Classes that have an example of their own use, and one for each method."""
 
 INTERNAL = {
     "Connection": {"disconnected", "stands_for"},
     "Handler": {"begin", "call", "ready"},
+    "Invitation": {"begin"},
+    "Membership": {"require_results"},
+    "OutputStream": {"id"},
     "SpawnedJob": {"ends"},
 }
 """Members that only pypmix calls, or, as `ready`, only the awaited form needs."""
@@ -58,22 +69,22 @@ def members(kind: type) -> list[str]:
     found = [
         name for name in names if inspect.isroutine(getattr(kind, name)) or isinstance(getattr(kind, name), property)
     ]
-    return [name for name in found if name not in INTERNAL.get(kind.__name__, ())]
+    ours = [name for name in found if getattr(getattr(kind, name), "__module__", "pypmix").startswith("pypmix")]
+    return [name for name in ours if name not in INTERNAL.get(kind.__name__, ())]
 
 
-MEMBERS = [
-    (kind, name)
-    for kind in KINDS
-    for name in dir(kind)
-    # A group has the exchanges of a client.
-    if not name.startswith("_") and (kind is Client or name not in vars(Exchanging))
-] + [
-    (kind, name)
-    for kind in CLASSES
-    for name in members(kind)
-    # Those have them as well.
-    if name not in vars(Exchanging) and not isinstance(getattr(kind, name), property)
-]
+def own_members() -> list[tuple[type, str]]:
+    """Return the members to look at: each once, at the first class that has it."""
+    found: dict[object, tuple[type, str]] = {}
+    for kind in (*KINDS, *CLASSES):
+        for name in members(kind):
+            member = getattr(kind, name)
+            if kind in KINDS or not isinstance(member, property):
+                found.setdefault(member, (kind, name))
+    return list(found.values())
+
+
+MEMBERS = own_members()
 OBJECTS = [(kind, "") for kind in CLASSES]
 ALONE = {"put", "commit", "fence", "get", "bcast", "allgather", "gather", "scatter", "raw", "open", "close"}
 """Their examples run in a real job of one process. Others run with answers that are made up."""
@@ -82,8 +93,11 @@ PROCS = (Proc("job", 0), Proc("job", 1))
 
 
 def examples(kind: type, name: str) -> str:
-    """Return the program of the examples of a member, or of the class without a name."""
-    text = inspect.getdoc(getattr(kind, name)) if name else kind.__doc__
+    """Return the program of the examples of a member; without a name, of the class or of the one it extends."""
+    if name:
+        text = inspect.getdoc(getattr(kind, name))
+    else:
+        text = next((each.__doc__ for each in kind.__mro__ if ">>>" in (each.__doc__ or "")), "")
     found = re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text or "", re.M)
     return "\n".join(found) + "\n"
 
@@ -109,6 +123,7 @@ class Answering(FakeSession):
 
     def __init__(self, job_ends: bool) -> None:
         super().__init__()
+        self.connected = True
         self.spawned = Proc("spawned" if job_ends else "another", 0)
         self.answers = {
             ops.Connect: ops.Connected("both", (Proc("job", 1), PROCS[0])),
@@ -126,6 +141,9 @@ class Answering(FakeSession):
             ops.GroupInvite: GroupResults(PROCS),
             ops.RegisterEventHandler: 1,
             ops.IOFPull: 1,
+            ops.ToolAttachToServer: Proc("other.server", 0),
+            ops.ToolGetServers: (Proc("server", 0), Proc("other.server", 0)),
+            ops.GroupJoin: GroupResults(PROCS),
         }
 
     def _outcome(self, op: Any) -> tuple[Any, BaseException | None]:
@@ -135,6 +153,12 @@ class Answering(FakeSession):
             return tuple([Info(key, from_python("answer")) for query in op.queries for key in query.keys]), None
         if isinstance(op, ops.RegisterEventHandler) and not isinstance(op.handler.__self__, Handler):  # type: ignore[attr-defined]
             op.handler(Delivered(op.codes[0] if op.codes else -4242, self.spawned))
+        elif isinstance(op, ops.GroupInvite) and op.answers is not None:
+            op.answers(GroupAnswer(ACCEPTED, PROCS[0]))
+        elif isinstance(op, ops.GroupWatch):
+            op.changed(GroupChange(JOINED, GroupState("team", PROCS, epoch=2), PROCS[:1]))
+        elif isinstance(op, ops.IOFPull) and op.handler is not None:
+            op.handler(pypmix.Output(PROCS[0], pypmix.IOFChannel.STDERR, b"text"))
         ended: Callable[[None], None] | None = getattr(op, "ended", None)
         if ended is not None:
             ended(None)
@@ -154,7 +178,8 @@ def me(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
             client.put("uid", "mine")
             yield client
         return
-    monkeypatch.setattr("pypmix.clientbase.open_client", lambda *_: Answering("wait(" in request.param))
+    for opener in ("pypmix.clientbase.open_client", "pypmix.tool.open_tool"):
+        monkeypatch.setattr(opener, lambda *_: Answering("wait(" in request.param))
     with Client() as client:
         yield client
 

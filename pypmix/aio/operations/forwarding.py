@@ -37,6 +37,13 @@ class OutputStream(Stream[Output]):
 
     Iterating ends when all of the procs have closed all of the channels, as far as the server tells, and for a job
     that the client has spawned at its end.
+
+    Example:
+        >>> job = await me.spawn(["./worker"], n=4)
+        >>> async with me.output(job, IOFChannel.STDOUT, buffer=4096) as pieces:
+        ...     async for piece in pieces:
+        ...         print(piece.source.rank, piece.text, end="")
+        ...     print(pieces.dropped, "pieces lost")
     """
 
     _name = "output"
@@ -80,7 +87,13 @@ class OutputStream(Stream[Output]):
             box.end()
 
     async def close(self) -> None:
-        """Stop pulling; buffered output can still be read. May be called twice."""
+        """Stop pulling; buffered output can still be read. May be called twice.
+
+        Example:
+            >>> pieces = await me.output(me.job).open()
+            >>> await pieces.close()
+            >>> unread = b"".join([piece.data async for piece in pieces])
+        """
         job = self._job
         self._closed = self._box is not None
         if self._box is not None and job is not None and job.ends is not None:
@@ -169,7 +182,14 @@ async def _push(port: Port, op: IOFPush) -> None:
 
 
 class InputWriter:
-    """The standard input of procs; `input` of a client makes one. Leaving its context closes that input."""
+    """The standard input of procs; `input` of a client makes one. Leaving its context closes that input.
+
+    Example:
+        >>> async with me.input(me.job[0]) as stdin:
+        ...     await stdin.write("a line\\n")
+        >>> stdin.closed
+        True
+    """
 
     def __init__(self, port: Port, procs: tuple[Proc, ...], info: Infos) -> None:
         self._port = port
@@ -192,6 +212,10 @@ class InputWriter:
         Raises:
             NotInitialized: The input is closed.
             NotSupported: The server's host takes no input.
+
+        Example:
+            >>> async with me.input(me.job) as stdin:
+            ...     sent = await stdin.write(b"\\x00\\x01")
         """
         ops = _push_ops(self._procs, data, self._info)
         if self._closed:
@@ -201,7 +225,13 @@ class InputWriter:
         return sum([len(op.data) for op in ops])
 
     async def close(self) -> None:
-        """End the input: its readers see the end of their file. May be called twice."""
+        """End the input: its readers see the end of their file. May be called twice.
+
+        Example:
+            >>> stdin = me.input(me.job[0])
+            >>> await stdin.write("the only line\\n")
+            >>> await stdin.close()
+        """
         if not self._closed:
             self._closed = True
             await _push(self._port, IOFPush(self._procs, b"", self._info))

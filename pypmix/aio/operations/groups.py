@@ -50,6 +50,13 @@ class Changes(Stream[Change]):
     """The changes of a group, in order; `changes` of a group makes one.
 
     It is a context manager, or opened by its first use. Iterating ends when the group is gone.
+
+    Example:
+        >>> async with me.group("team", me.job) as team:
+        ...     async with team.changes() as changes:
+        ...         async for change in changes:
+        ...             if isinstance(change, groups.MemberFailed):
+        ...                 print(change.proc, "failed")
     """
 
     _name = "changes"
@@ -72,13 +79,22 @@ class Changes(Stream[Change]):
             OperationTimeout: Nothing has happened in time.
             NotInitialized: The group is gone, or the stream or its client is closed.
             LostConnection: The server is gone.
+
+        Example:
+            >>> async with me.group("team", me.job) as team:
+            ...     change = await team.changes().get(timeout=60)
         """
         if self._box is None:
             await self.open()
         return await super().get(timeout)
 
     async def next(self, timeout: float | None = None) -> Change:
-        """The same as `get`."""
+        """The same as `get`.
+
+        Example:
+            >>> async with me.group("team", me.job) as team:
+            ...     change = await team.changes().next(timeout=60)
+        """
         return await self.get(timeout)
 
     async def __anext__(self) -> Change:

@@ -53,6 +53,13 @@ class Invite:
     Entering it as a context manager sends the invitation. In the block `answers` tells what becomes of it, and the
     caller decides: by `drop`, `replace`, and in the end by `complete`. Leaving the block without that gives the group
     up, for all who were invited.
+
+    Example:
+        >>> async with me.invite("team", me.job, optional=True, timeout=60) as invite:
+        ...     async for answer in invite.answers():
+        ...         print(answer.proc, len(invite.accepted), "of", len(invite.procs), "accepted")
+        ...         print(invite.group, "waits for", invite.waiting, invite.missing, "have not joined")
+        ...     team = await invite.complete()
     """
 
     def __init__(
@@ -107,7 +114,12 @@ class Invite:
         return len(self._invited) - len(self.accepted)
 
     async def open(self) -> Self:
-        """Send the invitation; returns the object itself."""
+        """Send the invitation; returns the object itself.
+
+        Example:
+            >>> invite = await me.invite("team", me.job).open()
+            >>> await invite.abort()
+        """
         if self._underway is None:
             self._underway = Underway(self._port, self._op, self._ended)
         return self
@@ -126,6 +138,10 @@ class Invite:
             ConstructAborted: A proc has declined or failed, or somebody has aborted the group.
             NotInitialized: The invitation was sent already.
             PMIxError: There is a group or a job of this name already (`ERR_EXISTS`).
+
+        Example:
+            >>> async with await me.invite("team", me.job, optional=True, timeout=60).form() as team:
+            ...     await team.fence(timeout=60)
         """
         if self._underway is not None:
             raise NotInitialized("the invitation was sent already", operation="invite", hint="use `complete`")
@@ -141,6 +157,13 @@ class Invite:
         Raises:
             ConstructAborted: The group was given up.
             LostConnection: The server is gone.
+
+        Example:
+            >>> async with me.invite("team", me.job) as invite:
+            ...     async for answer in invite.answers():
+            ...         if isinstance(answer, groups.Failed):
+            ...             invite.drop(answer.proc)
+            ...     team = await invite.complete()
         """
         self._opened()
         while True:
@@ -162,6 +185,11 @@ class Invite:
 
         Raises:
             ValueError: It is not.
+
+        Example:
+            >>> async with me.invite("team", me.job) as invite:
+            ...     invite.drop(me.job[0])
+            ...     team = await invite.complete()
         """
         self._opened()
         self._remove(proc)
@@ -177,6 +205,11 @@ class Invite:
         Raises:
             ValueError: It is not invited, or others are already.
             PMIxError: The group was formed meanwhile, or was given up.
+
+        Example:
+            >>> async with me.invite("team", me.job[0]) as invite:
+            ...     await invite.replace(me.job[0], with_=Proc("spare", 0))
+            ...     team = await invite.complete()
         """
         self._opened()
         others = self._named(proc_tuple(with_))
@@ -198,6 +231,11 @@ class Invite:
         Raises:
             ConstructAborted: The group was given up.
             OperationTimeout: It took too long.
+
+        Example:
+            >>> async with me.invite("team", me.job) as invite:
+            ...     team = await invite.complete()
+            >>> await team.destruct()
         """
         underway = self._opened()
         try:
@@ -215,6 +253,10 @@ class Invite:
 
         Raises:
             NotInitialized: The group was formed already: destruct it, or leave it.
+
+        Example:
+            >>> async with me.invite("team", me.job) as invite:
+            ...     await invite.abort()
         """
         underway = self._opened()
         if self._completed:
@@ -295,7 +337,14 @@ class Invite:
 
 
 class Invitation(InvitationView):
-    """An invitation of somebody else's to the caller; `invitations` of a client yields them."""
+    """An invitation of somebody else's to the caller; `invitations` of a client yields them.
+
+    Example:
+        >>> async with me.invitations() as invitations:
+        ...     invitation = await invitations.get(timeout=60)
+        >>> print(invitation.leader, "invites", invitation.members, "to", invitation.group)
+        >>> team = await invitation.accept(timeout=60)
+    """
 
     def __init__(self, client: Asks, port: Port, *told: Any) -> None:
         super().__init__(*told)
@@ -319,6 +368,11 @@ class Invitation(InvitationView):
             OperationTimeout: It took too long.
             PMIxError: The leader has failed and no proc has taken its place (`EventCode.GROUP_LEADER_FAILED`), or the
                 caller has declined.
+
+        Example:
+            >>> invitation = await me.invitations().get(timeout=60)
+            >>> async with await invitation.accept(timeout=60, info={attrs.GROUP_INFO: {"acme.port": 7}}) as team:
+            ...     await team.fence(timeout=60)
         """
         op = self._op(True, timeout, info)
         if self._declined:
@@ -350,6 +404,10 @@ class Invitation(InvitationView):
 
         Raises:
             PMIxError: The caller has accepted.
+
+        Example:
+            >>> invitation = await me.invitations().get(timeout=60)
+            >>> await invitation.decline("this node is to be drained")
         """
         op = self._op(False, None, None, reason)
         if self._underway is not None:
@@ -392,6 +450,12 @@ class InvitationStream(Stream[Invitation]):
 
     It is a context manager, or opened by its first use. All such streams of a client share the invitations: each is
     seen once, and invitations without a stream are kept for the next one. A stream with `auto` gets all of them.
+
+    Example:
+        >>> async with me.invitations() as invitations:
+        ...     async for invitation in invitations:
+        ...         print(invitation.leader, "invites to", invitation.group)
+        ...         await invitation.decline("busy")
     """
 
     _name = "invitations"
@@ -405,7 +469,12 @@ class InvitationStream(Stream[Invitation]):
         self._handler: Any = None
 
     async def open(self) -> Self:
-        """Begin to take in; returns the stream itself."""
+        """Begin to take in; returns the stream itself.
+
+        Example:
+            >>> invitations = await me.invitations().open()
+            >>> await invitations.close()
+        """
         if self._auto is not None:
             return await super().open()
         if self._box is None or self._closed:
@@ -414,7 +483,12 @@ class InvitationStream(Stream[Invitation]):
         return self
 
     async def close(self) -> None:
-        """Take in nothing more; unread invitations are kept for the next stream."""
+        """Take in nothing more; unread invitations are kept for the next stream.
+
+        Example:
+            >>> invitations = await me.invitations().open()
+            >>> await invitations.close()
+        """
         if self._auto is not None:
             await super().close()
         else:
@@ -430,6 +504,9 @@ class InvitationStream(Stream[Invitation]):
             OperationTimeout: None came in time.
             NotInitialized: The stream or its client is closed.
             LostConnection: The server is gone.
+
+        Example:
+            >>> invitation = await me.invitations().get(timeout=60)
         """
         if self._box is None:
             await self.open()

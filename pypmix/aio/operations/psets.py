@@ -47,6 +47,11 @@ class PsetStream(Stream[PsetChange]):
     """The process sets that come and go, in their order; `watch_psets` of a client makes one.
 
     It begins with the sets that exist when it is opened, each as a `define`.
+
+    Example:
+        >>> async with me.watch_psets() as changes:
+        ...     async for change in changes:
+        ...         print(change.kind, change.name, change.members)
     """
 
     _name = "watch_psets"
@@ -101,7 +106,12 @@ class PsetStream(Stream[PsetChange]):
         delivery.done(statuses.EVENT_NO_ACTION_TAKEN)
 
     async def get(self, timeout: float | None = None) -> PsetChange:
-        """Return the next change; see `Stream.get`."""
+        """Return the next change; see `Stream.get`.
+
+        Example:
+            >>> async with me.watch_psets() as changes:
+            ...     change = await changes.get(timeout=60)
+        """
         timeout = limit(timeout)
         end = None if timeout is None else monotonic() + timeout
         while True:

@@ -24,6 +24,12 @@ class Output(Record):
         channel: An `IOFChannel`.
         data: The bytes; empty at the end of the channel.
         infos: Its infos.
+
+    Example:
+        >>> with me.output(me.job) as pieces:
+        ...     for piece in pieces:
+        ...         if piece.channel == IOFChannel.STDERR:
+        ...             print(piece.source, len(piece.data), piece.text, end="")
     """
 
     source: Proc

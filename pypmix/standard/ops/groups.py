@@ -31,6 +31,10 @@ class GroupResults(Record):
         members: The final membership, in group-rank order; empty if the library does not return it.
         context_id: The context id; None if none was assigned.
         infos: Further infos of the library, such as the members' group info.
+
+    Example:
+        >>> results = me.raw.group_construct("team", me.job, {attrs.GROUP_ASSIGN_CONTEXT_ID: True})
+        >>> print(results.members, results.context_id, results.infos)
     """
 
     members: tuple[Proc, ...] = ()
