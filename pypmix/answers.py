@@ -30,6 +30,10 @@ class Answers(Base):
     Attributes:
         infos: The same as it came, with the PMIx type of each value, in the order of the questions.
         missing: The keys that were asked for and that have no answer.
+
+    Example:
+        >>> found = me.query([attrs.JOB_SIZE, attrs.UNIV_SIZE])
+        >>> print(found[attrs.JOB_SIZE], found.get("pmix.univ.size"), "unknown:", found.missing)
     """
 
     def __init__(self, infos: Iterable[Info] = (), keys: Iterable[str] = ()) -> None:
@@ -45,7 +49,13 @@ class Answers(Base):
 
 
 class Credential(ops.Credential):
-    """A credential, opaque bytes that another process can have validated, and what came with it."""
+    """A credential, opaque bytes that another process can have validated, and what came with it.
+
+    Example:
+        >>> credential = me.credentials.get()
+        >>> me.put("credential", bytes(credential))
+        >>> print(credential.info.get(attrs.CRED_TYPE))
+    """
 
     @property
     def info(self) -> Answers:
@@ -62,6 +72,10 @@ class Fabric(Record):
     Attributes:
         index: Its number, by which it is updated.
         infos: Its information, with the PMIx type of each value.
+
+    Example:
+        >>> fabric = me.fabric.register(info={attrs.FABRIC_PLANE: "blue"})
+        >>> print(fabric.index, fabric.info.get(attrs.FABRIC_VENDOR))
     """
 
     index: int

@@ -41,6 +41,10 @@ def app(
 
     Raises:
         TypeError, ValueError, OverflowError: It is not a command, or not a number of procs.
+
+    Example:
+        >>> workers = app(["./worker", "--fast"], n=4, env={"OMP_NUM_THREADS": "2"})
+        >>> job = me.spawn([workers, app(["./reader"], info={attrs.HOST: "node1"})])
     """
     if isinstance(command, str | bytes | os.PathLike):
         raise TypeError(f"a command is a list of words such as ['./worker', '--fast'], not {command!r}")

@@ -16,6 +16,10 @@ def cluster_nspace(cluster: str, nspace: str) -> str:
 
     Raises:
         ValueError: A name is empty, the cluster's name contains a colon, or the result is longer than 255 bytes.
+
+    Example:
+        >>> cluster_nspace("blue", "job7")
+        'blue:job7'
     """
     check_cluster(cluster)
     if not check_name(nspace, MAX_NSLEN, "an nspace"):
@@ -27,6 +31,12 @@ def split_nspace(nspace: str) -> tuple[str | None, str]:
     """`PMIX_MULTICLUSTER_NSPACE_PARSE`: split a job's name into its cluster, or None, and its nspace.
 
     The first colon ends the cluster's name: `split_nspace("a:b:c")` is `("a", "b:c")`.
+
+    Example:
+        >>> split_nspace("blue:job7")
+        ('blue', 'job7')
+        >>> split_nspace("job7")
+        (None, 'job7')
     """
     cluster, colon, rest = nspace.partition(SEPARATOR)
     return (cluster, rest) if colon and cluster and rest else (None, nspace)

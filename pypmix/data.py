@@ -31,6 +31,12 @@ class DataBuffer:
 
     Args:
         data: What `bytes` of another buffer has returned; nothing for an empty buffer.
+
+    Example:
+        >>> packed = DataBuffer().pack(DataType.UINT32, 7, 8).pack(DataType.STRING, "blue").bytes()
+        >>> buffer = DataBuffer(packed)
+        >>> buffer.unpack(DataType.UINT32), buffer.one(DataType.STRING)
+        ([7, 8], 'blue')
     """
 
     __slots__ = ("_packer", "_unpacker")
@@ -53,6 +59,9 @@ class DataBuffer:
         Raises:
             TypeError: A value is of another kind than the type holds.
             OverflowError: A value is out of the type's range.
+
+        Example:
+            >>> buffer = DataBuffer().pack(DataType.PROC, Proc("job", 0), Proc("job", 1))
         """
         self._turn_to_pack().pack(data_type, *values)
         return self
@@ -70,6 +79,10 @@ class DataBuffer:
 
         Raises:
             RemoteProtocolError: No such values come next.
+
+        Example:
+            >>> DataBuffer().pack(DataType.UINT32, 7, 8).unpack(DataType.UINT32)
+            [7, 8]
         """
         return self._turn_to_unpack().unpack(data_type, most)
 
@@ -85,15 +98,30 @@ class DataBuffer:
 
         Raises:
             RemoteProtocolError: No such value comes next.
+
+        Example:
+            >>> DataBuffer().pack(DataType.STRING, "blue").one(DataType.STRING)
+            'blue'
         """
         return self._turn_to_unpack().one(data_type)
 
     def more(self) -> bool:
-        """Return True if anything is left to unpack."""
+        """Return True if anything is left to unpack.
+
+        Example:
+            >>> buffer = DataBuffer().pack(DataType.STRING, "blue")
+            >>> while buffer.more():
+            ...     print(buffer.one(DataType.STRING))
+            blue
+        """
         return self._turn_to_unpack().more()
 
     def bytes(self) -> bytes:
-        """`PMIx_Data_unload`: return the packed bytes that have not been unpacked."""
+        """`PMIx_Data_unload`: return the packed bytes that have not been unpacked.
+
+        Example:
+            >>> me.put("acme.packed", DataBuffer().pack(DataType.STRING, "blue").bytes())
+        """
         return self._turn_to_pack().bytes()
 
     def _turn_to_pack(self) -> Packer:

@@ -22,6 +22,10 @@ class Published(Record):
     Attributes:
         value: The value as a plain Python object.
         by: The proc that published it.
+
+    Example:
+        >>> found = me.lookup(["acme.port", "acme.name"])
+        >>> print(found["acme.port"].value, "by", found["acme.port"].by)
     """
 
     value: Any
@@ -33,6 +37,10 @@ class LookupResults(Base):
 
     Attributes:
         missing: The keys that are not published where the caller may look them up.
+
+    Example:
+        >>> found = me.lookup(["acme.port", "acme.name"])
+        >>> print({key: each.value for key, each in found.items()}, "unpublished:", found.missing)
     """
 
     def __init__(self, found: Mapping[str, Published], keys: Iterable[str] = ()) -> None:

@@ -14,6 +14,12 @@ class Attr(TypedKey, Generic[T]):
 
     Calling it makes an `Info`; a value of a wrong type is a `TypeError`, one out of range an `OverflowError`.
     It may be used for its key everywhere, and equals and hashes as its key string.
+
+    Example:
+        >>> attrs.TIMEOUT(5)
+        Info('pmix.timeout', int(5))
+        >>> attrs.TIMEOUT == "pmix.timeout"
+        True
     """
 
     __slots__ = ("other", "since", "until")
@@ -43,7 +49,12 @@ class Attr(TypedKey, Generic[T]):
         return Info(self.key, self.value(value), flags)
 
     def key_for(self, release: Release) -> str:
-        """Return the key string that a library of this release uses."""
+        """Return the key string that a library of this release uses.
+
+        Example:
+            >>> attrs.TIMEOUT.key_for((5, 0, 8))
+            'pmix.timeout'
+        """
         key = self.key
         for since, other in self.other:
             if tuple(release) >= parse_release(since):
@@ -55,6 +66,10 @@ class Attr(TypedKey, Generic[T]):
 
         Releases are parallel branches, so `since` may name the first release of each of several branches; the one of
         the release's branch decides, and without one those of older branches.
+
+        Example:
+            >>> attrs.TIMEOUT.known_to((4, 2, 2))
+            True
         """
         if self.until:
             numbers = self.until.count(".") + 1

@@ -37,6 +37,9 @@ class Limits(Record):
         output: Bytes of past output that are kept for late pulls.
         input: Bytes of input of a connection that may be in transit.
         unread: Bytes that wait for a connection that does not read, before it is closed.
+
+    Example:
+        >>> server = Server(limits=Limits(published=64 << 20, connections=8))
     """
 
     committed: int = 31 << 20
@@ -76,6 +79,10 @@ class Limits(Record):
 
         Raises:
             ValueError: A limit does not exist, or a number is invalid.
+
+        Example:
+            >>> Limits.read("published=64M,connections=8").connections
+            8
         """
         found: dict[str, int] = {}
         for part in filter(None, [part.strip() for part in text.split(",")]):
@@ -94,6 +101,10 @@ class Limits(Record):
 
         Raises:
             ValueError: They are invalid.
+
+        Example:
+            >>> Limits.of({"PYPMIX_LIMITS": "connections=8"}).connections
+            8
         """
         try:
             return cls.read(env.get(VARIABLE, ""))

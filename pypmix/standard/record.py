@@ -114,11 +114,21 @@ class Record(metaclass=RecordType):
         raise AttributeError(f"{type(self).__name__} is immutable")
 
     def astuple(self) -> tuple[Any, ...]:
-        """Return the values of the fields, in their order."""
+        """Return the values of the fields, in their order.
+
+        Example:
+            >>> Envar("PATH", "/opt/acme/bin").astuple()
+            ('PATH', '/opt/acme/bin', ':')
+        """
         return tuple([getattr(self, field) for field in type(self).__fields__])  # type: ignore[attr-defined]
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with the named fields changed."""
+        """Return a copy with the named fields changed.
+
+        Example:
+            >>> Envar("PATH", "/opt/acme/bin").replace(value="/usr/bin").value
+            '/usr/bin'
+        """
         fields = type(self).__fields__  # type: ignore[attr-defined]
         return type(self)(**{**dict(zip(fields, self.astuple(), strict=True)), **changes})
 

@@ -12,27 +12,45 @@ if TYPE_CHECKING:
 
 
 class Timeval(Record):
-    """`struct timeval`: seconds and microseconds."""
+    """`struct timeval`: seconds and microseconds.
+
+    Example:
+        >>> Timeval(sec=2, usec=500_000).astuple()
+        (2, 500000)
+    """
 
     sec: int
     usec: int
 
 
 class Coord(Record):
-    """`pmix_coord_t`: fabric coordinates in a view (`CoordView`)."""
+    """`pmix_coord_t`: fabric coordinates in a view (`CoordView`).
+
+    Example:
+        >>> Coord(CoordView.LOGICAL, (0, 3, 1)).coords
+        (0, 3, 1)
+    """
 
     view: int
     coords: tuple[int, ...]
 
 
 class Cpuset(Record):
-    """`pmix_cpuset_t`: a binding in hwloc's list format (`0-3`); None if the process is not bound."""
+    """`pmix_cpuset_t`: a binding in hwloc's list format (`0-3`); None if the process is not bound.
+
+    Example:
+        >>> me.put("acme.cpus", Value(DataType.PROC_CPUSET, Cpuset("0-3")))
+    """
 
     cpus: str | None
 
 
 class Geometry(Record):
-    """`pmix_geometry_t`: the coordinates of a device on its fabric."""
+    """`pmix_geometry_t`: the coordinates of a device on its fabric.
+
+    Example:
+        >>> place = Geometry(0, "fab://1", "hsn0", (Coord(CoordView.LOGICAL, (0, 3, 1)),))
+    """
 
     fabric: int
     uuid: str | None
@@ -41,7 +59,11 @@ class Geometry(Record):
 
 
 class Endpoint(Record):
-    """`pmix_endpoint_t`: an endpoint of a device, opaque bytes."""
+    """`pmix_endpoint_t`: an endpoint of a device, opaque bytes.
+
+    Example:
+        >>> me.put("acme.endpoint", Value(DataType.ENDPOINT, Endpoint("fab://1", "hsn0", b"abc")))
+    """
 
     uuid: str | None
     osname: str | None
@@ -49,14 +71,22 @@ class Endpoint(Record):
 
 
 class Topology(Record):
-    """`pmix_topology_t` as it is sent: hwloc's XML, and its support flags."""
+    """`pmix_topology_t` as it is sent: hwloc's XML, and its support flags.
+
+    Example:
+        >>> topology = Topology("<topology/>")
+    """
 
     xml: str | None
     support: bytes = b""
 
 
 class Device(Record):
-    """`pmix_device_t`: a device (`DeviceType`)."""
+    """`pmix_device_t`: a device (`DeviceType`).
+
+    Example:
+        >>> gpu = Device("gpu://node1::card0", "card0", DeviceType.GPU)
+    """
 
     uuid: str | None
     osname: str | None
@@ -64,14 +94,24 @@ class Device(Record):
 
 
 class ResourceUnit(Record):
-    """`pmix_resource_unit_t`: a number of devices of a type."""
+    """`pmix_resource_unit_t`: a number of devices of a type.
+
+    Example:
+        >>> ResourceUnit(DeviceType.GPU, 4).count
+        4
+    """
 
     type: int
     count: int
 
 
 class NodePid(Record):
-    """`pmix_node_pid_t`: a pid and its node."""
+    """`pmix_node_pid_t`: a pid and its node.
+
+    Example:
+        >>> NodePid("node1", 0, 4711).pid
+        4711
+    """
 
     hostname: str | None
     nodeid: int

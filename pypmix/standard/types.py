@@ -61,6 +61,11 @@ class Proc(tuple[str, int]):
     Args:
         nspace: The namespace, at most 255 bytes; a group or process-set id where the Standard allows one.
         rank: The rank, or one of the special ranks (`Rank.WILDCARD`, ...).
+
+    Example:
+        >>> right = Proc(me.nspace, (me.rank + 1) % me.job.size)
+        >>> print(right.nspace, right.rank)
+        >>> whole_job = Proc(me.nspace, Rank.WILDCARD)
     """
 
     __slots__ = ()
@@ -111,6 +116,12 @@ class Value(tuple[int, Any]):
     Raises:
         TypeError: The data is of another kind than the type holds.
         OverflowError: The data is out of the type's range.
+
+    Example:
+        >>> load = Value(DataType.UINT32, 7)
+        >>> load, load.type, load.data
+        (uint32(7), 14, 7)
+        >>> me.put("acme.load", load)
     """
 
     __slots__ = ()
@@ -151,6 +162,11 @@ class Info(tuple[str, Value, int]):
         key: At most 511 bytes; an attribute may stand for its key.
         value: A `Value`; use `pypmix.types.info(key, value)` to infer the type from a Python value.
         flags: A sum of `InfoFlags`.
+
+    Example:
+        >>> host = Info("pmix.host", Value(DataType.STRING, "node1"), InfoFlags.REQUIRED)
+        >>> host == attrs.HOST("node1", flags=InfoFlags.REQUIRED)
+        True
     """
 
     __slots__ = ()
@@ -181,7 +197,12 @@ if TYPE_CHECKING:
 
 
 class DataArray(Record):
-    """`pmix_data_array_t`: values of one type."""
+    """`pmix_data_array_t`: values of one type.
+
+    Example:
+        >>> DataArray(DataType.UINT32, (1, 2, 3)) == array(DataType.UINT32, [1, 2, 3]).data
+        True
+    """
 
     type: int
     items: tuple[Any, ...]
@@ -201,7 +222,12 @@ class KeyValue(Record):
 
 
 class Pdata(Record):
-    """`pmix_pdata_t`: a published `Value`, its key and its publisher, as hosts and `me.raw.lookup` have it."""
+    """`pmix_pdata_t`: a published `Value`, its key and its publisher, as hosts and `me.raw.lookup` have it.
+
+    Example:
+        >>> for found in me.raw.lookup(["acme.port"]):
+        ...     print(found.key, "is", found.value.data, "by", found.proc)
+    """
 
     proc: Proc
     key: str
@@ -209,14 +235,23 @@ class Pdata(Record):
 
 
 class Query(Record):
-    """`pmix_query_t`: requested keys, with qualifiers."""
+    """`pmix_query_t`: requested keys, with qualifiers.
+
+    Example:
+        >>> size = Query(("pmix.job.size",), (attrs.NSPACE("job"),))
+        >>> found = me.raw.query_info([size])
+    """
 
     keys: tuple[str, ...]
     qualifiers: tuple[Info, ...] = ()
 
 
 class App(Record):
-    """`pmix_app_t`: an application to spawn."""
+    """`pmix_app_t`: an application to spawn.
+
+    Example:
+        >>> job = me.spawn([App("./worker", ("./worker", "--fast"), maxprocs=4), App("./reader")])
+    """
 
     cmd: str | None
     argv: tuple[str, ...] = ()
@@ -227,7 +262,12 @@ class App(Record):
 
 
 class ProcInfo(Record):
-    """`pmix_proc_info_t`: the node, the executable, the pid and the `ProcState` of a process."""
+    """`pmix_proc_info_t`: the node, the executable, the pid and the `ProcState` of a process.
+
+    Example:
+        >>> for each in me.query(attrs.QUERY_PROC_TABLE, nspace="job"):
+        ...     print(each.proc, "is", each.pid, "on", each.hostname, ProcState(each.state).name)
+    """
 
     proc: Proc
     hostname: str | None
@@ -238,7 +278,12 @@ class ProcInfo(Record):
 
 
 class Envar(Record):
-    """`pmix_envar_t`: a change to an environment variable; the separator is one character for prepend and append."""
+    """`pmix_envar_t`: a change to an environment variable; the separator is one character for prepend and append.
+
+    Example:
+        >>> path = attrs.PREPEND_ENVAR(Envar("PATH", "/opt/acme/bin", ":"))
+        >>> job = me.spawn(app(["./worker"], n=4, info=[path]))
+    """
 
     name: str | None
     value: str | None
@@ -246,7 +291,12 @@ class Envar(Record):
 
 
 class RegAttr(Record):
-    """`pmix_regattr_t`: an attribute that a library or host supports."""
+    """`pmix_regattr_t`: an attribute that a library or host supports.
+
+    Example:
+        >>> RegAttr("PMIX_TIMEOUT", "pmix.timeout", DataType.INT, ("Seconds to wait",)).key
+        'pmix.timeout'
+    """
 
     name: str | None
     key: str
@@ -255,7 +305,12 @@ class RegAttr(Record):
 
 
 class DeviceDistance(Record):
-    """`pmix_device_distance_t`: how far a device is, least and most."""
+    """`pmix_device_distance_t`: how far a device is, least and most.
+
+    Example:
+        >>> for device in me.fabric.compute_distances(devices=DeviceType.GPU):
+        ...     print(device.osname, device.mindist, device.maxdist)
+    """
 
     uuid: str | None
     osname: str | None
@@ -627,7 +682,12 @@ class TypedKey:
         self.element = element
 
     def value(self, value: object) -> Value:
-        """Return `value` as a typed `Value`, of the first of the key's types that fits it."""
+        """Return `value` as a typed `Value`, of the first of the key's types that fits it.
+
+        Example:
+            >>> attrs.JOB_SIZE.value(4)
+            uint32(4)
+        """
         if isinstance(value, Value):
             if value.type in self.types:
                 return value
@@ -682,6 +742,12 @@ def info(key: object, value: object, flags: int = 0) -> Info:
         key: An attribute (`attrs.TIMEOUT`) or a string of at most 511 bytes.
         value: A Python object or an explicit `Value`.
         flags: A sum of `InfoFlags`.
+
+    Example:
+        >>> info(attrs.JOB_SIZE, 4)
+        Info('pmix.job.size', uint32(4))
+        >>> info("acme.load", 0.5).value
+        double(0.5)
     """
     if not isinstance(key, TypedKey):
         if not isinstance(key, str):

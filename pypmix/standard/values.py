@@ -129,7 +129,14 @@ def _decompressor(magic: bytes, size: int) -> tuple[Any, Any]:
 
 
 def typed(data_type: int, data: object) -> Value:
-    """Return `data` as a value of an explicit `DataType`; see `Value`."""
+    """Return `data` as a value of an explicit `DataType`; see `Value`.
+
+    Example:
+        >>> typed(DataType.UINT8, 255)
+        uint8(255)
+        >>> typed(DataType.UINT8, 255) == uint8(255)
+        True
+    """
     return Value(data_type, data)
 
 
@@ -139,6 +146,9 @@ def array(element: int, items: Iterable[object]) -> Value:
     Args:
         element: The `DataType` of the elements.
         items: Python values of that type.
+
+    Example:
+        >>> me.put("acme.ports", array(DataType.UINT16, [7000, 7001]))
     """
     return Value.unchecked(codes.DATA_ARRAY, checked_array(list(items), int(element)))
 

@@ -6,16 +6,19 @@ attributes are shown by the example of their class.
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
+from enum import EnumMeta
 from typing import Any
 
 import pytest
 
 import pypmix
 from lib.fake_session import FakeSession
-from pypmix import Client, Event, Group, Handler, Proc, aio, attrs, groups, types
+from pypmix import Client, Event, Group, Handler, Proc, aio, attrs, groups, host, types
 from pypmix.operations.control import Credentials, Monitors, ProcControl
 from pypmix.operations.fabric import Fabrics
 from pypmix.operations.streams import Stream
@@ -24,53 +27,70 @@ from pypmix.standard.ops import GroupChange, GroupResults, GroupState, Notificat
 from pypmix.standard.ops.groups import ACCEPTED, JOINED, GroupAnswer
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
-from pypmix.types import DeviceType, uint32
+from pypmix.types import uint32
 
 KINDS: tuple[type, ...] = (Client, Group, ProcControl, Monitors, Credentials, Fabrics)
-CLASSES: tuple[type, ...] = (
-    pypmix.Connection,
-    pypmix.ConnectEvent,
-    pypmix.Event,
-    pypmix.EventStream,
-    pypmix.Handler,
-    pypmix.Job,
-    pypmix.Node,
-    pypmix.ProcSet,
-    pypmix.SpawnedJob,
-    Stream,
-    pypmix.InputWriter,
-    pypmix.OutputStream,
-    pypmix.Output,
-    pypmix.Tool,
-    *[getattr(groups, name) for name in groups.__all__],
-    types.ProcSets,
-    types.PsetChange,
-    types.PsetStream,
-)
+"""Classes whose every member, attributes included, has its own example."""
+
+LACKING = {
+    "Their members are constants of the Standard.": {
+        name for module in (pypmix, types) for name in module.__all__ if isinstance(getattr(module, name), EnumMeta)
+    },
+    "Programs catch errors, and make none.": {
+        name
+        for name in pypmix.__all__
+        if isinstance(found := getattr(pypmix, name), type) and issubclass(found, Exception)
+    },
+    "Makers of typed numbers are one function; the example of `typed` shows them.": {
+        *("byte", "cint", "cuint", "double", "float32", "pid", "size", "timestamp"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    },
+    "Examples of their members show them.": {"Client", "Group", "Session"},
+    "Their programs need processes, and the pages on hosts have whole ones.": {
+        *("BlockingProcesses", "Host", "LocalHost", "Processes", "Request", "Server"),
+        *("Application", "JobLayout", "NodeLayout", "Outcome"),
+    },
+}
+"""Public classes and functions that may lack an example, by the reason."""
+
+
+def find_public() -> dict[str, Any]:
+    """Return the public classes and functions by name; those of `pypmix.aio` have the same names."""
+    modules = (pypmix, types, groups, host)
+    found = {name: getattr(module, name) for module in modules for name in module.__all__}
+    return {name: each for name, each in found.items() if inspect.isclass(each) or inspect.isroutine(each)}
+
+
+SHOWN = [Stream, *[each for name, each in find_public().items() if name not in set().union(*LACKING.values())]]
+CLASSES = [each for each in SHOWN if inspect.isclass(each)]
 """Classes that have an example of their own use, and one for each method."""
 
 INTERNAL = {
     "Connection": {"disconnected", "stands_for"},
     "Handler": {"begin", "call", "ready"},
     "Invitation": {"begin"},
+    "Limits": {"message", "reached"},
     "Membership": {"require_results"},
     "OutputStream": {"id"},
     "SpawnedJob": {"ends"},
 }
 """Members that only pypmix calls, or, as `ready`, only the awaited form needs."""
 
-RECORDS = {"astuple", "count", "index", "replace", "unchecked", "unchecked_ranks"}
-"""Members of all records and tuples, some for pypmix alone."""
+UNCHECKED = {"unchecked", "unchecked_ranks"}
+"""How pypmix alone makes records and tuples."""
 
 
 def members(kind: type) -> list[str]:
-    """Return the names of the functions and properties of a class."""
-    names = [name for name in dir(kind) if not name.startswith("_") and name not in RECORDS]
-    found = [
-        name for name in names if inspect.isroutine(getattr(kind, name)) or isinstance(getattr(kind, name), property)
-    ]
-    ours = [name for name in found if getattr(getattr(kind, name), "__module__", "pypmix").startswith("pypmix")]
+    """Return the names of the functions and properties of a class that pypmix defines."""
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in UNCHECKED]
+    ours = [name for name in names if is_own(getattr(kind, name))]
     return [name for name in ours if name not in INTERNAL.get(kind.__name__, ())]
+
+
+def is_own(member: object) -> bool:
+    """Return True for a property, and for a function of pypmix."""
+    home = getattr(member, "__module__", None) or ""
+    return isinstance(member, property) or inspect.isroutine(member) and home.startswith("pypmix")
 
 
 def own_members() -> list[tuple[type, str]]:
@@ -85,21 +105,26 @@ def own_members() -> list[tuple[type, str]]:
 
 
 MEMBERS = own_members()
-OBJECTS = [(kind, "") for kind in CLASSES]
+OBJECTS = [(each, "") for each in SHOWN]
 ALONE = {"put", "commit", "fence", "get", "bcast", "allgather", "gather", "scatter", "raw", "open", "close"}
 """Their examples run in a real job of one process. Others run with answers that are made up."""
 
 PROCS = (Proc("job", 0), Proc("job", 1))
 
 
-def examples(kind: type, name: str) -> str:
-    """Return the program of the examples of a member; without a name, of the class or of the one it extends."""
+def find_examples(kind: Any, name: str) -> list[doctest.Example]:
+    """Return the examples of a member; without a name, of a function, or of a class or of the one that it extends."""
     if name:
         text = inspect.getdoc(getattr(kind, name))
     else:
-        text = next((each.__doc__ for each in kind.__mro__ if ">>>" in (each.__doc__ or "")), "")
-    found = re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text or "", re.M)
-    return "\n".join(found) + "\n"
+        homes = [each for each in getattr(kind, "__mro__", (kind,)) if each.__module__.startswith("pypmix")]
+        text = next((each.__doc__ for each in homes if ">>>" in (each.__doc__ or "")), "")
+    return doctest.DocTestParser().get_examples(text or "")
+
+
+def examples(kind: Any, name: str) -> str:
+    """Return the program of the examples of a member, or of a class or function."""
+    return "".join([each.source for each in find_examples(kind, name)])
 
 
 class Delivered:
@@ -136,7 +161,7 @@ class Answering(FakeSession):
             ops.ValidateCredential: (attrs.USERID(1000),),
             ops.FabricRegister: (attrs.FABRIC_INDEX(1),),
             ops.FabricUpdate: (attrs.FABRIC_INDEX(1),),
-            ops.ComputeDistances: (),
+            ops.ComputeDistances: (types.DeviceDistance("gpu://n0::card0", "card0", types.DeviceType.GPU, 2, 4),),
             ops.GroupConstruct: GroupResults(PROCS),
             ops.GroupInvite: GroupResults(PROCS),
             ops.RegisterEventHandler: 1,
@@ -150,7 +175,11 @@ class Answering(FakeSession):
         if isinstance(op, ops.Get):
             return uint32(2), None
         if isinstance(op, ops.QueryInfo):
-            return tuple([Info(key, from_python("answer")) for query in op.queries for key in query.keys]), None
+            known = {
+                "pmix.qry.ptable": types.array(types.DataType.PROC_INFO, [types.ProcInfo(PROCS[0], "n0", "a", 1, 4)])
+            }
+            keys = [key for query in op.queries for key in query.keys]
+            return tuple([Info(key, known.get(key, from_python("answer"))) for key in keys]), None
         if isinstance(op, ops.RegisterEventHandler) and not isinstance(op.handler.__self__, Handler):  # type: ignore[attr-defined]
             op.handler(Delivered(op.codes[0] if op.codes else -4242, self.spawned))
         elif isinstance(op, ops.GroupInvite) and op.answers is not None:
@@ -184,7 +213,7 @@ def me(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield client
 
 
-def label(case: tuple[type, str]) -> str:
+def label(case: tuple[Any, str]) -> str:
     return ".".join(filter(None, (case[0].__name__, case[1])))
 
 
@@ -208,16 +237,28 @@ def test_the_example_of_a_class_shows_its_properties(kind: type) -> None:
     ids=map(label, MEMBERS + OBJECTS),
     indirect=["me"],
 )
-def test_an_example_runs(kind: type, name: str, me: Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_runs(
+    kind: type, name: str, me: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = {each: getattr(pypmix, each) for each in pypmix.__all__}
     before = {*vars(me)}
-    found = {**names, "DeviceType": DeviceType, "me": me}
-    exec(examples(kind, name), found)
+    found = {**names, **{each: getattr(types, each) for each in types.__all__}, "me": me}
+    monkeypatch.setattr(sys, "displayhook", lambda value: None if value is None else print(repr(value)))
+    for each in find_examples(kind, name):
+        exec(compile(each.source, label((kind, name)), "single"), found)
+        shown = capsys.readouterr().out
+        assert shown == each.want or not each.want
     assert {*vars(me)} >= before
     for handler in [each for each in found.values() if isinstance(each, Handler)]:
         # A failure of a handler would only be logged on its thread.
         handler(Event(Delivered(-4242).notification))
-    capsys.readouterr()
+
+
+def test_only_the_listed_public_names_lack_an_example() -> None:
+    listed = {name: reason for reason, names in LACKING.items() for name in names}
+    public = find_public()
+    assert set(listed) <= set(public)
+    assert [name for name in listed if examples(public[name], "")] == []
 
 
 def test_the_awaited_form_has_the_same_examples_with_await() -> None:
