@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from lib import machine
+from lib import machine, processes
 from lib.command import Command
 
 STEPS = str(machine.ROOT / "docs" / "examples" / "restarts" / "steps.py")
@@ -109,6 +110,60 @@ with Client() as me:
         print("first", flush=True)
         os.kill(os.getpid(), 9)
 """
+
+
+AWAITED = """
+import os, sys, time
+from pypmix import Client, PartialSuccess
+
+def wait_here(rank):
+    open(f"up.{rank}", "w").write("up\\n")
+    time.sleep(600)
+
+# Its second process never connects; rank 0 waits for it in a fence.
+if os.path.exists("first"):
+    wait_here(1)
+with Client() as me:
+    me.fence(timeout=30)
+    if me.rank == 1:
+        open("first", "w").close()
+        os._exit(3)
+    while True:
+        try:
+            me.fence(timeout=30)
+        except PartialSuccess:
+            open("up.0", "w").write("up\\n")
+            time.sleep(0.01)
+"""
+
+MOVES = """
+import os, signal, time
+from pypmix import Client, EventCode
+
+def write(name):
+    open(f"{name}.{me.rank}", "w").write(f"{os.getppid()}\\n")
+
+def interrupted(*_):
+    write("interrupted")
+    os._exit(4)
+
+# Rank 1 ends its node's daemon when the test says so; rank 0 shows that the launcher has noticed.
+signal.signal(signal.SIGINT, interrupted)
+with Client() as me, me.events(EventCode.ERR_PROC_ABORTED) as events:
+    me.fence(timeout=30)
+    write("up")
+    if me.rank == 1:
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+        os.kill(os.getppid(), 9)
+        time.sleep(600)
+    events.get(timeout=30)
+    write("noticed")
+    time.sleep(600)
+"""
+
+ENDLESS = ("--restart", "1000000", "-n", "2", "sh", "-c", "exit 7")
+"""Ranks that are being started again at any moment."""
 
 
 @pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
@@ -257,3 +312,47 @@ def test_the_example_outlives_a_node(command: Command) -> None:
     assert [re.sub("[12] times", "", line) for line in sorted(ended.lines)] == [
         f"rank {rank}, started : the sum is 190" for rank in range(4)
     ]
+
+
+def test_ctrl_c_while_a_new_process_has_not_connected(command: Command, layout: list[str]) -> None:
+    launcher = command.start("run", *layout, "--restart", "2", "-n", "2", sys.executable, "-c", AWAITED)
+    command.wait_for("up", 2)
+    launcher.send_signal(signal.SIGINT)
+    ended = command.end(launcher)
+    assert ended.code == 130 and "ended by signal 2" in ended.err.decode(), ended
+    assert ended.err.count(b"it is started again") == 1
+
+
+@pytest.mark.parametrize("restarts", [1, 2, 9])
+def test_ctrl_c_while_ranks_are_started_again(command: Command, layout: list[str], restarts: int) -> None:
+    launcher = command.start("run", *layout, *ENDLESS)
+    assert launcher.stderr is not None
+    while restarts:
+        restarts -= b"it is started again" in launcher.stderr.readline()
+    launcher.send_signal(signal.SIGINT)
+    ended = command.end(launcher)
+    assert ended.code == 130 and "ended by signal 2" in ended.err.decode().splitlines()[-1], ended
+
+
+def test_the_time_limit_ends_ranks_that_are_started_again(command: Command, layout: list[str]) -> None:
+    ended = command("run", *layout, "--timeout", "1", *ENDLESS)
+    assert ended.code == 124 and "did not end within 1 s" in ended.err.decode(), ended.err[-500:]
+
+
+def test_ctrl_c_while_ranks_move_to_another_node(command: Command) -> None:
+    words = ("--host", "a:1,b:1,c:1", *NODES, "--spares", "1", "-n", "2")
+    launcher = command.start("run", *words, sys.executable, "-c", MOVES)
+    busy = [int(text) for text in command.wait_for("up", 2)]
+    daemons = [each.pid for each in processes.marked(command.mark) if each.command.endswith("-m pypmix node")]
+    (spare,) = set(daemons) - set(busy)
+    processes.stop(spare)
+    try:
+        (command.folder / "go").touch()
+        command.wait_for("noticed")
+        launcher.send_signal(signal.SIGINT)
+        command.wait_for("interrupted")
+    finally:
+        os.kill(spare, signal.SIGCONT)
+    ended = command.end(launcher)
+    assert ended.code == 130 and "ended by signal 2" in ended.err.decode(), ended
+    assert b"it is started again" not in ended.err
