@@ -56,6 +56,9 @@ PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 """
 """What every Slurm of the tests has in its configuration."""
 
+AFFINITY = ("TaskPlugin=task/none", "TaskPlugin=task/affinity\nTaskPluginParam=None")
+"""What a Slurm has instead that binds tasks if `srun` is called with `--cpu-bind`."""
+
 CONFIGURATION = """
 KillWait=2
 SlurmctldHost=localhost(127.0.0.1)
@@ -95,12 +98,14 @@ class Cluster:
         folder: What the daemons write to.
         configuration: The path of its `slurm.conf`.
         job: The allocation's number.
+        binds: Whether `srun --cpu-bind` binds tasks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, binds: bool = False) -> None:
         self.folder = folder
         self.configuration = folder / "slurm.conf"
         self.job = ""
+        self.binds = binds
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -111,7 +116,8 @@ class Cluster:
         key = self.folder / "munge" / "key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        text = COMMON + CONFIGURATION
+        text = COMMON.replace(*AFFINITY) if self.binds else COMMON
+        text += CONFIGURATION
         self.configuration.write_text(text.format(folder=self.folder, ports=_free_ports(3), nodes=NODES))
         socket_path = self.folder / "munge.socket"
         self._daemon(
