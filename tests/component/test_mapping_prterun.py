@@ -28,7 +28,7 @@ LEVELS = ("hwthread", "core", "l2cache", "l3cache", "numa", "package")
 """From the smallest; on this machine an L3 cache has the CPUs of a NUMA node."""
 MAPPINGS = ("", "slot", "node", *LEVELS, "ppr:2:numa")
 BINDINGS = ("", "none", "hwthread", "core", "l3cache", "numa", "package")
-SIZES = (2, 7, 16)
+SIZES = (7, 16)
 
 SHOWS = """
 import json
@@ -48,13 +48,10 @@ def is_above(by: str, to: str) -> bool:
     return by in LEVELS and to in LEVELS and LEVELS.index(to) > LEVELS.index(by)
 
 
-def differs(by: str, to: str, size: int) -> bool:
-    """Return True if the reference of commands names a difference."""
-    threads = to == "hwthread" and by != "hwthread"
-    return threads or is_above(by, to) or (size <= 2 and by in ("slot", "node") and not to)
-
-
 def options(by: str, to: str, size: int) -> list[str]:
+    """Return the options of prterun, which binds to hardware threads if these count instead of cores."""
+    if to == "hwthread" and by != "hwthread":
+        by += ":hwtcpus"
     return ["-n", str(size), *(["--map-by", by] if by else []), *(["--bind-to", to] if to else [])]
 
 
@@ -90,13 +87,13 @@ def prterun(folder: Path, found: Machine, commands: list[list[str]]) -> Iterator
 
 def test_they_are_those_of_prterun(tmp_path: Path) -> None:
     found = read_machine(write_files(LAYOUT, tmp_path / "files"))
-    pairs = [(by, to, size) for by in MAPPINGS for to in BINDINGS for size in SIZES if not differs(by, to, size)]
-    assert len(pairs) > 130
+    pairs = [(by, to, size) for by in MAPPINGS for to in BINDINGS for size in SIZES if not is_above(by, to)]
+    assert len(pairs) > 100
     shown = prterun(tmp_path, found, [options(*each) for each in pairs])
     ours = {each: mapped(found, *each) for each in pairs}
     assert ours == dict(zip(pairs, shown, strict=True))
     assert [each for each, places in ours.items() if places is None] == [
-        ("ppr:2:numa", to, 16) for to in BINDINGS if not differs("ppr:2:numa", to, 16)
+        ("ppr:2:numa", to, 16) for to in BINDINGS if not is_above("ppr:2:numa", to)
     ]
 
 
@@ -111,11 +108,10 @@ def test_prterun_binds_to_nothing_above_the_mapping(tmp_path: Path) -> None:
     ]
 
 
-def test_prterun_binds_two_ranks_to_cores(tmp_path: Path) -> None:
+def test_prterun_binds_one_or_two_ranks_to_cores(tmp_path: Path) -> None:
     found = read_machine(write_files(LAYOUT, tmp_path / "files"))
-    pairs = [("slot", "", 2), ("node", "", 2)]
-    assert (
-        list(prterun(tmp_path, found, [options(*each) for each in pairs]))
-        == [["package[0][core:0]", "package[0][core:1]"]] * 2
-    )
-    assert [mapped(found, *each) for each in pairs] == [["package[0][core:0-3]"] * 2] * 2
+    pairs = [("slot", "", 1), ("slot", "", 2), ("node", "", 2), ("node", "", 3)]
+    cores = ["package[0][core:0]", "package[0][core:1]"]
+    numa = "package[0][core:0-3]"
+    assert list(prterun(tmp_path, found, [options(*each) for each in pairs])) == [cores[:1], cores, cores, [numa] * 3]
+    assert [mapped(found, *each) for each in pairs] == [[numa] * size for _, _, size in pairs]
