@@ -88,6 +88,13 @@ class Server:
         library: The path of the libpmix that the native engine runs on; that of `PYPMIX_LIBPMIX`, or what is found
             as for clients, by default.
         limits: The limits of one peer at a server of the Python engine; those of `PYPMIX_LIMITS` by default.
+
+    Example:
+        >>> job = JobLayout("job2", (Application(("./worker",), np=1),), (NodeLayout("node1", (0,)),))
+        >>> with Server() as server:
+        ...     server.register_nspace(job)
+        ...     server.register_client(Proc("job2", 0))
+        ...     print(server.proc, server.engine, server.client_env(Proc("job2", 0)))
     """
 
     def __init__(
@@ -143,6 +150,10 @@ class Server:
         Raises:
             EngineUnavailable: The engine cannot serve here.
             PMIxError: A rendezvous file cannot be written, or is that of another server that runs (`ERR_EXISTS`).
+
+        Example:
+            >>> server = Server().open()
+            >>> server.close()
         """
         if self._session is None:
             # Not to be abandoned: a server that opens meanwhile would never be closed.
@@ -157,7 +168,12 @@ class Server:
             session.forked()
 
     def close(self) -> None:
-        """`PMIx_server_finalize`: drop all clients and remove the server's files; may be called twice."""
+        """`PMIx_server_finalize`: drop all clients and remove the server's files; may be called twice.
+
+        Example:
+            >>> server = Server().open()
+            >>> server.close()
+        """
         session, self._session = self._session, None
         _servers.pop(self, None)
         if session is not None:
@@ -207,6 +223,10 @@ class Server:
         Raises:
             TypeError, ValueError: The job does not describe one, or a rank is invalid.
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
+
+        Example:
+            >>> job = JobLayout("job2", (Application(("./worker",), np=2),), (NodeLayout("node1", (0, 1)),))
+            >>> server.register_nspace(job, local=[0, 1])
         """
         described = job if isinstance(job, JobInfo) else getattr(job, "info", lambda: job)()
         if not isinstance(described, JobInfo):
@@ -223,6 +243,9 @@ class Server:
 
         Args:
             nspace: The job's namespace; clients of it that are still connected lose their connection.
+
+        Example:
+            >>> server.deregister_nspace("job1")
         """
         check_nspace(nspace)
         self.session.deregister_nspace(nspace)
@@ -234,6 +257,9 @@ class Server:
             proc: The proc; its nspace must be registered.
             uid: The user that the process runs as; this process's own by default.
             gid: Its group.
+
+        Example:
+            >>> server.register_client(Proc("job1", 1), uid=1000, gid=1000)
         """
         check_proc(proc)
         uid = os.geteuid() if uid is None else identity("uid", uid)
@@ -245,6 +271,9 @@ class Server:
 
         Args:
             proc: The proc.
+
+        Example:
+            >>> server.deregister_client(Proc("job1", 0))
         """
         check_proc(proc)
         self.session.deregister_client(proc)
@@ -258,6 +287,11 @@ class Server:
         Returns:
             Names and values. `PMIX_*` variables of an outer job in the child's environment must be dropped
             first.
+
+        Example:
+            >>> env = server.client_env(Proc("job1", 0))
+            >>> env["PMIX_NAMESPACE"], env["PMIX_RANK"]
+            ('job1', '0')
         """
         check_proc(proc)
         return self.session.client_env(proc)
@@ -278,6 +312,9 @@ class Server:
             TypeError, ValueError: The name or a member is invalid.
             NotFound: A member is not known.
             PMIxError: There is a set of that name, or an nspace (`ERR_EXISTS`), or it is not a name (`ERR_BAD_PARAM`).
+
+        Example:
+            >>> server.define_process_set("readers", [Proc("job1", 0), Proc("job1", 1)])
         """
         if not check_name(name, MAX_NSLEN, "a process set's name"):
             raise ValueError("a process set's name must not be empty")
@@ -295,6 +332,10 @@ class Server:
 
         Raises:
             NotFound: There is no such set.
+
+        Example:
+            >>> server.define_process_set("writers", Proc("job1", 0))
+            >>> server.delete_process_set("writers")
         """
         if not check_name(name, MAX_NSLEN, "a process set's name"):
             raise ValueError("a process set's name must not be empty")
@@ -332,6 +373,13 @@ class Server:
         Raises:
             NotFound: There will be none.
             OperationTimeout: There was none in time.
+
+        Example:
+            >>> try:
+            ...     data = server.dmodex_request(Proc("job1", 0), key="endpoint", timeout=0.1)
+            ... except OperationTimeout:
+            ...     print("the process has not committed it yet")
+            the process has not committed it yet
         """
         check_proc(proc)
         if key:
@@ -358,6 +406,9 @@ class Server:
 
         Returns:
             What the server of each of its nodes is to be given by `setup_local_support`.
+
+        Example:
+            >>> found = server.setup_application("job1", {attrs.SETUP_APP_ENVARS: True})
         """
         check_nspace(nspace)
         return self.session.setup_application(nspace, infos(info))
@@ -368,6 +419,10 @@ class Server:
         Args:
             nspace: The job's namespace.
             info: What `setup_application` has returned.
+
+        Example:
+            >>> found = server.setup_application("job1", {attrs.SETUP_APP_ENVARS: True})
+            >>> server.setup_local_support("job1", found)
         """
         check_nspace(nspace)
         self.session.setup_local_support(nspace, infos(info))
@@ -377,6 +432,9 @@ class Server:
 
         Args:
             info: Directives.
+
+        Example:
+            >>> inventory = server.collect_inventory()
         """
         return self.session.collect_inventory(infos(info))
 
@@ -386,6 +444,9 @@ class Server:
         Args:
             inventory: What `collect_inventory` has returned there.
             info: Directives.
+
+        Example:
+            >>> server.deliver_inventory(server.collect_inventory())
         """
         self.session.deliver_inventory(infos(inventory), infos(info))
 
@@ -397,6 +458,9 @@ class Server:
 
         Raises:
             NotSupported: The library has no such function (before 5.0).
+
+        Example:
+            >>> server.register_resources({"acme.license": "node7"})
         """
         self.session.register_resources(infos(resources))
 
@@ -408,6 +472,10 @@ class Server:
 
         Raises:
             NotSupported: The library has no such function (before 5.0).
+
+        Example:
+            >>> server.register_resources({"acme.license": "node7"})
+            >>> server.deregister_resources({"acme.license": ""})
         """
         self.session.deregister_resources(infos(resources))
 
@@ -418,6 +486,9 @@ class Server:
             proc: Whose value it is to be.
             key: A key or an attribute, which fixes the value's type.
             value: A Python object or an explicit `Value`.
+
+        Example:
+            >>> server.store_internal(Proc("job1", 0), "acme.load", 0.5)
         """
         check_proc(proc)
         made = make_info(key, value)
@@ -435,6 +506,9 @@ class Server:
 
         Raises:
             TypeError, ValueError: A name is invalid.
+
+        Example:
+            >>> node_map = Server.generate_regex(["node1", "node2"])
         """
         return regex.generate_nodes(nodes)
 
@@ -447,6 +521,9 @@ class Server:
 
         Raises:
             TypeError, ValueError: A rank is invalid.
+
+        Example:
+            >>> proc_map = Server.generate_ppn([[0, 1], [2, 3]])
         """
         return regex.generate_ppn(ranks)
 
@@ -456,6 +533,10 @@ class Server:
 
         Raises:
             ValueError: It is not such a list.
+
+        Example:
+            >>> Server.parse_regex(Server.generate_regex(["node1", "node2"]))
+            ['node1', 'node2']
         """
         return regex.parse_nodes(given)
 
@@ -465,6 +546,10 @@ class Server:
 
         Raises:
             ValueError: It is not such a list.
+
+        Example:
+            >>> Server.parse_ppn(Server.generate_ppn([[0, 1], [2, 3]]))
+            [[0, 1], [2, 3]]
         """
         return regex.parse_ppn(given)
 
@@ -475,6 +560,11 @@ class Server:
 
         Args:
             event: The event; its range says which clients and tools of this server get it.
+
+        Example:
+            >>> from pypmix.standard.ops import Notification
+            >>> drain = Notification(EventCode.custom(-4242), server.proc, Range.LOCAL, (attrs.HOSTNAME("node1"),))
+            >>> server.notify(drain)
         """
         if not isinstance(event, Notification):
             raise TypeError(f"an event is a Notification, not {type(event).__name__}")
@@ -488,6 +578,9 @@ class Server:
 
         Args:
             output: A piece of output; one without data ends its channel.
+
+        Example:
+            >>> server.deliver_output(Output(Proc("job1", 0), IOFChannel.STDOUT, b"a line\\n"))
         """
         if not isinstance(output, Output):
             raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
@@ -506,6 +599,10 @@ class Server:
 
         Raises:
             NotSupported: The native library does not tell of its groups.
+
+        Example:
+            >>> for name, members in server.groups():
+            ...     print(name, members)
         """
         listed = getattr(self.session, "groups", None)
         if listed is None:
@@ -518,6 +615,10 @@ class Server:
 
         Raises:
             NotSupported: The native library knows of no connections.
+
+        Example:
+            >>> for nspace, procs in server.connections():
+            ...     print(nspace, procs)
         """
         listed = getattr(self.session, "connections", None)
         if listed is None:
@@ -526,5 +627,10 @@ class Server:
         return found
 
     def pending(self) -> list[Pending]:
-        """Return the calls in progress, oldest first, each with the procs that have arrived and the missing ones."""
+        """Return the calls in progress, oldest first, each with the procs that have arrived and the missing ones.
+
+        Example:
+            >>> for call in server.pending():
+            ...     print(call)
+        """
         return self.session.pending()

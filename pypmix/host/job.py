@@ -62,6 +62,10 @@ class Application(Record):
             set; empty for none.
         preload: Files that each of its nodes is to have, see `pypmix.host.preload`: their words in `argv`, and their
             paths here; an empty path for its program.
+
+    Example:
+        >>> worker = Application(("./worker", "--fast"), np=4, env=(("OMP_NUM_THREADS", "2"),))
+        >>> outcome = LocalHost([Application(("true",), np=2)]).run()
     """
 
     argv: tuple[str, ...]
@@ -124,6 +128,11 @@ class NodeLayout(Record):
         variables: The environment variables of each of them that follow from its place, such as its GPUs, in the same
             order; no items if none has any.
         devices: The names of the GPUs that each of them is given, in the same order; no items if none is given any.
+
+    Example:
+        >>> node = NodeLayout("node1", (0, 1), cpus=("0-3", "4-7"))
+        >>> node.cpus_of(1)
+        '4-7'
     """
 
     hostname: str
@@ -219,6 +228,12 @@ class JobLayout(Record):
         target: The proc or the job that this job, of debugger daemons, examines (PMIX_DEBUG_TARGET).
         restarts: How often each rank may be started again; the server of its node knows how often it was.
         debugger: A rank that runs under a debugger, and its command line with that; empty for none.
+
+    Example:
+        >>> nodes = (NodeLayout("node1", (0, 1)), NodeLayout("node2", (2, 3)))
+        >>> job = JobLayout("job7", (Application(("./worker",), np=4),), nodes)
+        >>> job.size, job.proc(3)
+        (4, Proc('job7', 3))
     """
 
     nspace: str

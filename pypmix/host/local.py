@@ -112,6 +112,11 @@ class LocalHost(ServingManager):
         job: The first job; with daemons, it is made once they have joined.
         trace: The file of the trace; None for none.
         broken: An internal fault that ends all jobs; None unless one occurs.
+
+    Example:
+        >>> outcome = LocalHost([Application(("true",), np=2)], timeout=60).run()
+        >>> outcome.code
+        0
     """
 
     machine_class = Machine

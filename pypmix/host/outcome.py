@@ -30,6 +30,11 @@ class Outcome(Record):
         code: The exit code: 0 if all ranks exited with 0, otherwise the code of the rank or cause that ended the
             job, and 128 + n for signal n.
         reason: The reason if the job was ended early; else empty.
+
+    Example:
+        >>> outcome = LocalHost([Application(("false",))], timeout=60).run()
+        >>> outcome.code, bool(outcome.reason)
+        (1, True)
     """
 
     code: int

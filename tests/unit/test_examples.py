@@ -6,7 +6,6 @@ attributes are shown by the example of their class.
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import re
 import sys
@@ -17,6 +16,8 @@ from typing import Any
 import pytest
 
 import pypmix
+from lib.docexamples import MOST, find_examples
+from lib.docexamples import read_program as examples
 from lib.fake_session import FakeSession
 from pypmix import Client, Event, Group, Handler, Proc, aio, attrs, groups, host, types
 from pypmix.operations.control import Credentials, Monitors, ProcControl
@@ -46,12 +47,12 @@ LACKING = {
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     },
     "Examples of their members show them.": {"Client", "Group", "Session"},
-    "Their programs need processes, and the pages on hosts have whole ones.": {
-        *("BlockingProcesses", "Host", "LocalHost", "Processes", "Request", "Server"),
-        *("Application", "JobLayout", "NodeLayout", "Outcome"),
-    },
 }
 """Public classes and functions that may lack an example, by the reason."""
+
+
+SERVERS = {"Server", *[name for name in host.__all__ if inspect.isclass(getattr(host, name))]}
+"""The tests of components run their examples."""
 
 
 def find_public() -> dict[str, Any]:
@@ -61,7 +62,7 @@ def find_public() -> dict[str, Any]:
     return {name: each for name, each in found.items() if inspect.isclass(each) or inspect.isroutine(each)}
 
 
-SHOWN = [Stream, *[each for name, each in find_public().items() if name not in set().union(*LACKING.values())]]
+SHOWN = [Stream, *[each for name, each in find_public().items() if name not in set().union(*LACKING.values(), SERVERS)]]
 CLASSES = [each for each in SHOWN if inspect.isclass(each)]
 """Classes that have an example of their own use, and one for each method."""
 
@@ -72,7 +73,6 @@ INTERNAL = {
     "Limits": {"message", "reached"},
     "Membership": {"require_results"},
     "OutputStream": {"id"},
-    "SpawnedJob": {"ends"},
 }
 """Members that only pypmix calls, or, as `ready`, only the awaited form needs."""
 
@@ -110,21 +110,6 @@ ALONE = {"put", "commit", "fence", "get", "bcast", "allgather", "gather", "scatt
 """Their examples run in a real job of one process. Others run with answers that are made up."""
 
 PROCS = (Proc("job", 0), Proc("job", 1))
-
-
-def find_examples(kind: Any, name: str) -> list[doctest.Example]:
-    """Return the examples of a member; without a name, of a function, or of a class or of the one that it extends."""
-    if name:
-        text = inspect.getdoc(getattr(kind, name))
-    else:
-        homes = [each for each in getattr(kind, "__mro__", (kind,)) if each.__module__.startswith("pypmix")]
-        text = next((each.__doc__ for each in homes if ">>>" in (each.__doc__ or "")), "")
-    return doctest.DocTestParser().get_examples(text or "")
-
-
-def examples(kind: Any, name: str) -> str:
-    """Return the program of the examples of a member, or of a class or function."""
-    return "".join([each.source for each in find_examples(kind, name)])
 
 
 class Delivered:
@@ -219,7 +204,7 @@ def label(case: tuple[Any, str]) -> str:
 
 @pytest.mark.parametrize(("kind", "name"), MEMBERS + OBJECTS, ids=map(label, MEMBERS + OBJECTS))
 def test_a_member_has_an_example_of_a_few_lines(kind: type, name: str) -> None:
-    assert 1 <= examples(kind, name).strip().count("\n") + 1 <= 5
+    assert 1 <= examples(kind, name).strip().count("\n") + 1 <= MOST
     assert examples(kind, name).strip()
     assert not re.search(r"\b(await|async)\b", examples(kind, name))
 
@@ -261,8 +246,9 @@ def test_only_the_listed_public_names_lack_an_example() -> None:
     assert [name for name in listed if examples(public[name], "")] == []
 
 
-def test_the_awaited_form_has_the_same_examples_with_await() -> None:
-    for name in ("put", "get", "spawn", "lookup"):
-        text = examples(aio.Client, name)
-        assert "await " in text
-        assert text.replace("await ", "") == examples(Client, name)
+@pytest.mark.parametrize("name", aio.__all__)
+def test_the_awaited_form_has_the_same_examples_with_await(name: str) -> None:
+    awaited, blocking = getattr(aio, name), find_public()[name]
+    both = [(examples(awaited, each), examples(blocking, each)) for each in ("", *members(blocking))]
+    assert [re.sub(r"\b(await|async) ", "", text) for text, _ in both] == [text for _, text in both]
+    assert "await " in "".join([text for text, _ in both])

@@ -134,6 +134,12 @@ class Request(Generic[R]):
         requestor: The client that sent the request; None if it is not of a single client.
         uid: The client's user, as the server knows it; None without a client.
         gid: The client's group.
+
+    Example:
+        >>> @host.on("query")
+        ... async def query(request):
+        ...     print(request.requestor, "of user", request.uid, "asks for", request.queries)
+        ...     return host.default(request)
     """
 
     __slots__ = ("__weakref__", "_open", "_upcalls", "deadline", "gid", "name", "op", "requestor", "task", "uid")

@@ -89,6 +89,13 @@ class Host(Upcalls, Jobs):
             `control`, `credentials`, `forwarding`, `groups`, `logs`, `monitors`, `notices`, `publishing`, `queries`,
             `spawning`, `tools`. All modules by default. Other upcalls get `NotSupported`, but clients can always
             connect, finalize and exit.
+
+    Example:
+        >>> with Host() as host:
+        ...     job = host.job("job1", np=2, argv=["true"])
+        ...     with host.start(job) as processes:
+        ...         print(sorted(processes.wait(timeout=60).items()))
+        [(0, 0), (1, 0)]
     """
 
     def __init__(
@@ -190,6 +197,11 @@ class Host(Upcalls, Jobs):
 
         Raises:
             ValueError: An upcall of that name does not exist.
+
+        Example:
+            >>> @host.on("allocate")
+            ... async def allocate(request):
+            ...     return {attrs.ALLOC_ID: "a7"}
         """
         if name not in METHODS:
             raise ValueError(f"{name!r} is not an upcall of a host: it is one of {', '.join(METHODS)}")
@@ -482,6 +494,9 @@ class Host(Upcalls, Jobs):
 
         Raises:
             TypeError, ValueError, NotFound, PMIxError: As `pypmix.Server.define_process_set`.
+
+        Example:
+            >>> host.define_process_set("readers", [Proc("job1", 0), Proc("job1", 1)])
         """
         self._managed().define_process_set(name, members)
 
@@ -490,11 +505,21 @@ class Host(Upcalls, Jobs):
 
         Raises:
             NotFound: A set of that name is not defined, or another host has deleted it.
+
+        Example:
+            >>> host.define_process_set("writers", Proc("job1", 0))
+            >>> host.delete_process_set("writers")
         """
         self._managed().delete_process_set(name)
 
     def next_context_id(self) -> int:
-        """Return a context id for a group that is unique among all hosts of the exchange."""
+        """Return a context id for a group that is unique among all hosts of the exchange.
+
+        Example:
+            >>> first, second = host.next_context_id(), host.next_context_id()
+            >>> second > first
+            True
+        """
         return self._managed().next_context_id()
 
     async def exchange(

@@ -94,6 +94,9 @@ class Jobs(Home):
         Raises:
             TypeError, ValueError, OverflowError: The arguments do not describe a job.
             PMIxError: The nspace is registered already, or the process set exists already (`ERR_EXISTS`).
+
+        Example:
+            >>> job = host.job("job2", np=4, argv=["./worker", "--fast"], pset="workers")
         """
         if not check_name(nspace, MAX_NSLEN, "an nspace"):
             raise ValueError("an nspace must not be empty")
@@ -174,7 +177,12 @@ class Jobs(Home):
         return found
 
     def local_ranks(self, job: JobLayout) -> tuple[int, ...]:
-        """Return the ranks of a job on this host."""
+        """Return the ranks of a job on this host.
+
+        Example:
+            >>> host.local_ranks(host.job("job2", np=2))
+            (0, 1)
+        """
         if self.node is None:
             return tuple(range(job.size))
         return tuple(sorted([rank for node in job.nodes if node.hostname == self.node for rank in node.ranks]))
@@ -185,7 +193,12 @@ class Jobs(Home):
         return {} if self._manager is None else {nspace: each.job for nspace, each in self._manager.jobs.items()}
 
     def forget(self, job: JobLayout | str) -> None:
-        """Deregister a job; a job of `start` is deregistered when its processes have ended."""
+        """Deregister a job; a job of `start` is deregistered when its processes have ended.
+
+        Example:
+            >>> job = host.job("job2", np=2)
+            >>> host.forget(job)
+        """
         if not isinstance(job, str | JobLayout):
             raise TypeError(f"a JobLayout or an nspace is forgotten, not {type(job).__name__}")
         manager = self._managed()
@@ -194,7 +207,12 @@ class Jobs(Home):
             manager.forget(found)
 
     def expand(self, procs: Iterable[Proc]) -> list[Proc]:
-        """Return procs with each wildcard replaced by the procs of its job; wildcards of unknown jobs are kept."""
+        """Return procs with each wildcard replaced by the procs of its job; wildcards of unknown jobs are kept.
+
+        Example:
+            >>> host.expand([Proc("job1", Rank.WILDCARD)])
+            [Proc('job1', 0), Proc('job1', 1)]
+        """
         return list(procs) if self._manager is None else self._manager.whole(procs)
 
     # Processes
@@ -228,6 +246,12 @@ class Jobs(Home):
 
         Raises:
             TypeError, ValueError: A rank is not on this host, or an argument is not valid.
+
+        Example:
+            >>> job = host.job("job2", np=2)
+            >>> with host.start(job, ["sleep", "60"], env={"OMP_NUM_THREADS": "2"}) as processes:
+            ...     processes.signal(15)
+            ...     codes = processes.wait(timeout=60)
         """
         if not isinstance(job, JobLayout):
             raise TypeError(f"a JobLayout is started, not a {type(job).__name__}; `rm.job(...)` makes one")

@@ -248,7 +248,14 @@ class Running:
 
 
 class Processes(Running):
-    """The processes of a job that a host has started, for code in the host's loop; see `Host.start`."""
+    """The processes of a job that a host has started, for code in the host's loop; see `Host.start`.
+
+    Example:
+        >>> async with Host() as host:
+        ...     job = host.job("job1", np=2, argv=["true"])
+        ...     async with host.start(job) as processes:
+        ...         print(processes.nspace, processes.pids, await processes.wait(timeout=60))
+    """
 
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait until all processes have ended.
@@ -266,7 +273,13 @@ class Processes(Running):
 
 
 class BlockingProcesses(Running):
-    """`Processes`, for code on other threads than the host's loop."""
+    """`Processes`, for code on other threads than the host's loop.
+
+    Example:
+        >>> with host.start(host.job("job2", np=2), ["true"]) as processes:
+        ...     print(processes.nspace, processes.pids)
+        ...     codes = processes.wait(timeout=60)
+    """
 
     def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait until all processes have ended; see `Processes.wait`."""
