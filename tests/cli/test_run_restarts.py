@@ -15,6 +15,8 @@ from lib.command import Command
 
 STEPS = str(machine.ROOT / "docs" / "examples" / "restarts" / "steps.py")
 
+REPLACE = machine.ROOT / "docs" / "examples" / "restarts" / "replace.py"
+
 LAYOUTS = {"here": [], "simulated": ["--nodes", "2"], "daemon": ["--host", "localhost:4"]}
 
 FAILS = """
@@ -181,6 +183,30 @@ def test_a_job_outlives_its_ranks(command: Command, layout: list[str], engine: s
     times = {0: 2, 1: 1, 2: 2}
     assert sorted(ended.lines) == [f"rank {rank}, started {times[rank]} times: the sum is 190" for rank in range(3)]
     assert ended.err.count(b"it is started again (1 of 1)") == 2
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+def test_a_spawned_process_replaces_a_rank(command: Command, layout: list[str], engine: str) -> None:
+    if engine == "native" and not machine.libraries():
+        machine.lacking("a libpmix")
+    ended = command("run", *layout, "--engine", engine, "--keep-going", "-n", "4", sys.executable, REPLACE)
+    known = "knows rank 0, rank 1, rank 3, new"
+    assert ended.code == 137 and sorted(ended.lines) == [f"member {number} {known}" for number in range(4)], ended
+
+
+CONNECTS = """
+def work(me, procs):
+    with me.connect(procs, timeout=60) as both:
+        (other,) = set(both.jobs) - {me.nspace}
+        print(both.size, both.jobs[other].size, flush=True)
+"""
+
+
+def test_a_spawned_process_connects_to_the_ranks_that_are_left(command: Command, layout: list[str]) -> None:
+    before, _, rest = REPLACE.read_text().partition("def work")
+    (command.folder / "replace.py").write_text(f"{before}{CONNECTS}\n\nwith Client{rest.partition('with Client')[2]}")
+    ended = command("run", *layout, "--keep-going", "-n", "4", sys.executable, "replace.py")
+    assert ended.code == 137 and sorted(ended.lines) == ["4 1", "4 1", "4 1", "4 4"], ended
 
 
 def test_each_rank_is_started_again_so_often_and_no_more(command: Command, layout: list[str]) -> None:
