@@ -93,7 +93,7 @@ class Queries(Asks):
         PMIx Standard: "Query".
         """
         qualifiers = _qualifiers(nspace, self._target(proc), node, refresh, info)
-        if not isinstance(key, str | Attr) and hasattr(key, "__iter__"):
+        if not isinstance(key, str | bytes | Attr) and hasattr(key, "__iter__"):
             if default is not MISSING:
                 raise TypeError("a default is for a single key: the result for several has `missing`")
             return self._query_each(tuple(dict.fromkeys([_name(each) for each in key])), qualifiers)

@@ -40,7 +40,10 @@ def check_name(text: str, limit: int, what: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, not {type(text).__name__}")
     if not text.isascii() or len(text) > limit or "\0" in text:
-        size = len(text.encode("utf-8", "surrogateescape"))
+        try:
+            size = len(text.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError:
+            raise ValueError(f"{what} must not contain a lone surrogate: {text!r:.80}") from None
         if size > limit:
             raise ValueError(f"{what} of {size} bytes is longer than {limit}: {text[:40]!r}...")
         if "\0" in text:
@@ -174,7 +177,8 @@ class Info(tuple[str, Value, int]):
     def __new__(cls, key: str, value: Value, flags: int = 0) -> Info:
         if not isinstance(value, Value):
             raise TypeError(f"the value of info {str(key)!r} must be a Value, not {type(value).__name__}")
-        return tuple.__new__(cls, (check_name(str(key), MAX_KEYLEN, "a key"), value, int(flags)))
+        name = key.key if isinstance(key, TypedKey) else key
+        return tuple.__new__(cls, (check_name(name, MAX_KEYLEN, "a key"), value, int(flags)))
 
     @classmethod
     def unchecked(cls, key: str, value: Value, flags: int) -> Info:
@@ -507,7 +511,8 @@ def _string(type: int, data: object) -> str | None:
         data.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ValueError(f"STRING cannot hold a lone surrogate: {data!r:.80}") from error
-    return str(data)
+    # `str()` of a member of an enum of strings is the member's name.
+    return str.__str__(data)
 
 
 def _floating(type: int, data: object) -> float:
@@ -515,7 +520,12 @@ def _floating(type: int, data: object) -> float:
         data = _number(data)
     if isinstance(data, bool) or not isinstance(data, int | float):
         raise _mismatch(type, data)
-    number = float(data)
+    try:
+        number = float(data)
+    except OverflowError:
+        raise OverflowError(f"{type_name(type)} cannot hold an int of {data.bit_length()} bits") from None  # type: ignore[union-attr]
+    if isinstance(data, int) and number != data:
+        raise OverflowError(f"{type_name(type)} cannot hold {data} exactly: give float({data}) to round it")
     if type == codes.FLOAT and abs(number) != float("inf") and abs(number) > _FLOAT_MAX:
         raise OverflowError(f"{number} is out of range for FLOAT")
     return number
@@ -542,13 +552,25 @@ def checked_array(data: object, element: int | None) -> DataArray:
         raise _mismatch(codes.DATA_ARRAY, data)
     if element is None:
         # An empty list has no element to infer the type from: it is one of ints.
-        element = _checked_items(codes.VALUE, data[:1])[0].type if data else codes.INT64
+        if not data:
+            return DataArray(codes.INT64, ())
+        # The first element is converted once: twice on each level would be 2**n times for n lists in each other.
+        first: Value = _checked_items(codes.VALUE, data[:1])[0]
+        if first.type != codes.VALUE:
+            return DataArray(first.type, _checked_items(first.type, data[1:], first.data))
+        element = codes.VALUE
     return DataArray(int(element), _checked_items(int(element), data))
 
 
-def _checked_items(element: int, data: Iterable[object]) -> tuple[Any, ...]:
-    """Return the items of an array in the form that values of its type hold; errors name the item's place."""
-    items: list[Any] = []
+def _checked_items(element: int, data: Iterable[object], *converted: Any) -> tuple[Any, ...]:
+    """Return the items of an array in the form that values of its type hold; errors name the item's place.
+
+    Args:
+        element: The type of the elements.
+        data: The items.
+        converted: Items before these, in the form that values of the type hold.
+    """
+    items: list[Any] = list(converted)
     try:
         for item in data:
             if isinstance(item, Value) and element != codes.VALUE:
@@ -621,7 +643,7 @@ def from_python(data: object) -> Value:
     if isinstance(data, float):
         return make(codes.DOUBLE, float(data))
     if isinstance(data, str):
-        return make(codes.STRING, _string(codes.STRING, str(data)))
+        return make(codes.STRING, _string(codes.STRING, data))
     return _of_numpy(data)
 
 
@@ -775,6 +797,8 @@ def infos(given: Infos) -> tuple[Info, ...]:
         return (given,)
     if hasattr(given, "items"):
         return tuple([_entry(key, value) for key, value in given.items()])
+    if not hasattr(given, "__iter__"):
+        raise TypeError(f"infos are a mapping of keys to values, or several Info, not {a(given)}")
     found = tuple(given)
     for item in found:
         if not isinstance(item, Info):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, attrs
+from pypmix import Client, Info, attrs
 from pypmix.standard.enums import Scope
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.values import array, from_python, to_python
-from pypmix.types import DataType
+from pypmix.types import DataType, info
 
 GLOBAL = Scope.GLOBAL
 
@@ -50,7 +51,7 @@ def test_errors_keep_their_kind(me: Client) -> None:
 
 
 def test_a_published_value_is_named_by_its_key(me: Client) -> None:
-    with pytest.raises(TypeError, match=r"^\['k'\]\['b'\]\[1\]: INT64 cannot hold a str"):
+    with pytest.raises(TypeError, match=r"^publish: values\['k'\]\['b'\]\[1\]: INT64 cannot hold a str"):
         me.publish({"k": {"b": [1, "a"]}})
 
 
@@ -79,3 +80,59 @@ def test_a_list_has_one_type() -> None:
     # A float holds an int, and each list in a list has a type of its own.
     assert to_python(from_python([1.5, 2])) == [1.5, 2.0]
     from_python([[1], ["a"]])
+
+
+class Number:
+    """A scalar of an array library, which counts its conversions."""
+
+    dtype = "int64"
+    shape = ()
+
+    def __init__(self) -> None:
+        self.conversions = 0
+
+    def item(self) -> int:
+        self.conversions += 1
+        return 7
+
+
+def test_lists_in_lists_are_converted_once() -> None:
+    number = Number()
+    value: object = number
+    for _ in range(12):
+        value = [value]
+    from_python(value)
+    assert number.conversions == 1
+
+
+class Color(str, enum.Enum):  # noqa: UP042 - `str()` of its members is not their value
+    RED = "red"
+
+
+def test_a_member_of_an_enum_of_strings_is_its_string() -> None:
+    for value, found in ((Color.RED, "red"), (["a", Color.RED], ["a", "red"]), ({"a": Color.RED}, {"a": "red"})):
+        assert to_python(from_python(value)) == found
+    assert type(to_python(from_python(Color.RED))) is str
+    assert info(Color.RED, 1).key.encode() == b"red"
+
+
+def test_a_float_holds_only_ints_that_it_does_not_round() -> None:
+    assert to_python(from_python([0.5, 2**70])) == [0.5, float(2**70)]
+    with pytest.raises(OverflowError, match=r"^\[1\]: DOUBLE cannot hold 9007199254740993 exactly"):
+        from_python([0.5, 2**53 + 1])
+    with pytest.raises(OverflowError, match=r"^\[1\]: DOUBLE cannot hold an int of 1329 bits"):
+        from_python([0.5, 10**400])
+
+
+def test_arguments_that_are_not_keys_or_infos_are_named(me: Client) -> None:
+    for refused, call in (
+        ("lookup: a key must be a str, or several in a list, not an int", lambda: me.lookup(7)),  # type: ignore[call-overload]
+        ("lookup: a key must be a str, or several in a list, not a bytes", lambda: me.lookup(b"k")),
+        ("a key must be a str, not bytes", lambda: me.query(b"k")),  # type: ignore[call-overload]
+        ("publish: values: infos are a mapping of keys to values, or several Info, not an int", lambda: me.publish(7)),  # type: ignore[arg-type]
+        ("a key must be a str, not int", lambda: Info(7, from_python(1))),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=f"^{refused}$"):
+            call()
+    with pytest.raises(ValueError, match="^a key must not contain a lone surrogate: '.ud800'$"):
+        me.put("\ud800", 1, GLOBAL)

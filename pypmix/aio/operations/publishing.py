@@ -9,7 +9,7 @@ from pypmix.published import LookupResults, Published
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish
-from pypmix.standard.types import Info, Value
+from pypmix.standard.types import Info, Value, a, at_place
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
@@ -57,8 +57,12 @@ class Publishing(Asks):
 
         PMIx Standard: "Publish/Lookup Operations".
         """
+        try:
+            published = infos(values)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise at_place(error, "publish: values") from None
         reach, lifetime = number_of(data_range, "Range", "SESSION"), number_of(persist, "Persist", "APP")
-        await self._run(Publish(infos(values), reach, lifetime, timed(infos(info), timeout)))
+        await self._run(Publish(published, reach, lifetime, timed(infos(info), timeout)))
 
     if TYPE_CHECKING:
 
@@ -127,6 +131,8 @@ class Publishing(Asks):
             return await self._lookup_one(Lookup((key,), directives + _wait(timeout, 0) + within), default)
         if default is not MISSING:
             raise TypeError("a default is for a single key: the result for several has `missing`")
+        if isinstance(key, bytes) or not hasattr(key, "__iter__"):
+            raise TypeError(f"lookup: a key must be a str, or several in a list, not {a(key)}")
         names = tuple(key)
         if count is not None:
             _check_count(count, len(names), timeout)
