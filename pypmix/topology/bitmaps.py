@@ -16,7 +16,12 @@ _NUMBER = re.compile(r"\s*\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
 
 
 def bitmap(numbers: Iterable[int]) -> int:
-    """Return the set of numbers."""
+    """Return the set of numbers.
+
+    Example:
+        >>> bitmap([0, 1, 8])
+        259
+    """
     found = 0
     for number in numbers:
         found |= 1 << number
@@ -24,7 +29,12 @@ def bitmap(numbers: Iterable[int]) -> int:
 
 
 def numbers(bits: int) -> Iterator[int]:
-    """Iterate over the numbers of a set that has an end, in order."""
+    """Iterate over the numbers of a set that has an end, in order.
+
+    Example:
+        >>> list(numbers(0b100000011))
+        [0, 1, 8]
+    """
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -32,17 +42,32 @@ def numbers(bits: int) -> Iterator[int]:
 
 
 def size(bits: int) -> int:
-    """Return how many numbers a set that has an end holds."""
+    """Return how many numbers a set that has an end holds.
+
+    Example:
+        >>> size(parse_list("0-3,8"))
+        5
+    """
     return bits.bit_count()
 
 
 def ranges(first: int, last: int) -> int:
-    """Return the set of all numbers from the first to the last."""
+    """Return the set of all numbers from the first to the last.
+
+    Example:
+        >>> format_list(ranges(0, 3) | ranges(8, 9))
+        '0-3,8-9'
+    """
     return (1 << last + 1) - (1 << first)
 
 
 def format_list(bits: int) -> str:
-    """Return the list of a set, such as `0-3,8`; empty for none, and `4-` for all numbers from 4."""
+    """Return the list of a set, such as `0-3,8`; empty for none, and `4-` for all numbers from 4.
+
+    Example:
+        >>> format_list(0b100001111)
+        '0-3,8'
+    """
     parts = []
     position = 0
     while bits:
@@ -68,6 +93,10 @@ def parse_list(text: str) -> int:
 
     Raises:
         ValueError: It is not a list.
+
+    Example:
+        >>> parse_list("0-3,8") == 0b100001111
+        True
     """
     found = 0
     position, begin = 0, -1
@@ -99,7 +128,12 @@ def parse_list(text: str) -> int:
 
 
 def format_mask(bits: int) -> str:
-    """Return the mask of a set: words of 32 bits, the highest first."""
+    """Return the mask of a set: words of 32 bits, the highest first.
+
+    Example:
+        >>> format_mask(parse_list("0-3,8"))
+        '0x0000010f'
+    """
     if not bits:
         return "0x0"
     parts = []
@@ -122,6 +156,10 @@ def parse_mask(text: str) -> int:
 
     Raises:
         ValueError: It is not a mask.
+
+    Example:
+        >>> format_list(parse_mask("0x0000010f"))
+        '0-3,8'
     """
     words = text.split(",")
     endless = words[0] == "0xf...f"

@@ -35,6 +35,11 @@ def compute_distances(
 
     Raises:
         LookupError: Only the whole machine holds all of the CPUs.
+
+    Example:
+        >>> machine = read_machine()
+        >>> for device in compute_distances(machine, machine.of_type("PU")[0].cpus, "node1"):
+        ...     print(device.osname, device.mindist)
     """
     place = _smallest(machine, cpus)
     depth = len(machine.levels)
@@ -59,7 +64,13 @@ def compute_distances(
 
 
 def identify(device: Object, kind: int, hostname: str) -> str:
-    """Return the identifier of a device in PMIx; empty if it has none."""
+    """Return the identifier of a device in PMIx; empty if it has none.
+
+    Example:
+        >>> for device in read_machine().devices:
+        ...     kind = int(device.attributes["osdev_type"])
+        ...     print(device.attributes["name"], identify(device, kind, "node1"))
+    """
     infos = {name.lower(): text for name, text in device.infos}
     if kind == NETWORK:
         address = infos.get("address", "")

@@ -45,6 +45,10 @@ def read_machine(files: Files | None = None, *, devices: bool = True) -> Machine
 
     Raises:
         OSError: The kernel's files of CPUs cannot be read.
+
+    Example:
+        >>> machine = read_machine(devices=False)
+        >>> print(len(machine.of_type("Core")), "cores,", len(machine.numa), "NUMA nodes")
     """
     files = files or Files()
     online = files.set(f"{CPUS}/online") or bitmap(

@@ -40,6 +40,10 @@ def format_locality(machine: Machine, cpus: int) -> str | None:
 
     Returns:
         None if it is not bound, or to none of the machine's CPUs.
+
+    Example:
+        >>> machine = read_machine()
+        >>> where = format_locality(machine, machine.of_type("PU")[0].cpus)
     """
     if cpus == -1:
         return None
@@ -65,6 +69,10 @@ def read_locality(text: str) -> dict[str, int]:
 
     Raises:
         ValueError: It is not a locality string of hwloc.
+
+    Example:
+        >>> read_locality("hwloc:SK0:CR0-1")
+        {'SK': 1, 'CR': 3}
     """
     words = text[len(SOURCE) + 1 :] if text[: len(SOURCE) + 1].lower() == f"{SOURCE}:" else text
     if words[:2].upper() not in SHARED and words == text:
@@ -85,6 +93,10 @@ def relative_locality(one: str, other: str) -> Locality:
 
     Raises:
         ValueError: One of them is not a locality string of hwloc.
+
+    Example:
+        >>> relative_locality("SK0:CR0", "SK0:CR1") == Locality.SHARE_NODE | Locality.SHARE_PACKAGE
+        True
     """
     from pypmix.standard.enums import Locality
 
@@ -99,7 +111,12 @@ def relative_locality(one: str, other: str) -> Locality:
 
 
 def format_cpuset(cpus: int) -> str:
-    """Return a set of CPUs as libpmix writes it: `hwloc:0-3,8`."""
+    """Return a set of CPUs as libpmix writes it: `hwloc:0-3,8`.
+
+    Example:
+        >>> format_cpuset(parse_list("0-3,8"))
+        'hwloc:0-3,8'
+    """
     return f"{SOURCE}:{format_list(cpus)}"
 
 
@@ -108,6 +125,10 @@ def parse_cpuset(text: str) -> int:
 
     Raises:
         ValueError: It is not one of hwloc.
+
+    Example:
+        >>> format_list(parse_cpuset("hwloc:0-3,8"))
+        '0-3,8'
     """
     source, colon, cpus = text.partition(":")
     if not colon or source[: len(SOURCE)].lower() != SOURCE:

@@ -38,6 +38,12 @@ class Object:
         others: Objects that people have added.
         depth: Its level; -1 for objects without one.
         index: Its number among the objects of its level.
+
+    Example:
+        >>> core = Object("Core", 0, cpus=0b11, nodes=0b1)
+        >>> core.add(Object("PU", 0, cpus=0b01))
+        >>> core.children[0].place.parent is core
+        True
     """
 
     __slots__ = (
@@ -76,7 +82,12 @@ class Object:
         self.index = 0
 
     def add(self, child: Object) -> None:
-        """Append an object to its kind of children."""
+        """Append an object to its kind of children.
+
+        Example:
+            >>> core = Object("Core", 0, cpus=0b11)
+            >>> core.add(Object("PU", 0, cpus=0b01))
+        """
         child.parent = self
         if child.type in MEMORY:
             self.memory.append(child)
@@ -88,7 +99,12 @@ class Object:
             self.children.append(child)
 
     def below(self) -> Iterator[Object]:
-        """Iterate over it and all objects below it, in the order of XML."""
+        """Iterate over it and all objects below it, in the order of XML.
+
+        Example:
+            >>> for each in read_machine().root.below():
+            ...     print(each.type, each.number, format_list(each.cpus))
+        """
         yield self
         for child in (*self.memory, *self.children, *self.devices, *self.others):
             yield from child.below()
@@ -115,6 +131,10 @@ class Machine:
         devices: The devices of the operating system.
         allowed_cpus: The CPUs that may be used.
         allowed_nodes: The NUMA nodes that may be used.
+
+    Example:
+        >>> machine = read_machine()
+        >>> print(format_list(machine.cpus), [level[0].type for level in machine.levels])
     """
 
     def __init__(self, root: Object) -> None:
@@ -131,7 +151,13 @@ class Machine:
         return f"<Machine of {cores} cores, {len(self.numa)} NUMA nodes and {len(self.devices)} devices>"
 
     def renew(self) -> None:
-        """Find the levels and the indexes after a change of the tree."""
+        """Find the levels and the indexes after a change of the tree.
+
+        Example:
+            >>> machine = read_machine()
+            >>> machine.root.add(Object("Misc"))
+            >>> machine.renew()
+        """
         self.levels = _levels(self.root)
         for depth, level in enumerate(self.levels):
             for index, each in enumerate(level):
@@ -150,13 +176,21 @@ class Machine:
         return self.root.cpus
 
     def of_type(self, type: str) -> list[Object]:
-        """Return the objects of a type, in order; those of the first level that has any."""
+        """Return the objects of a type, in order; those of the first level that has any.
+
+        Example:
+            >>> cores = read_machine().of_type("Core")
+        """
         if type == NUMA:
             return self.numa
         return next((level for level in self.levels if level[0].type == type), [])
 
     def memory_size(self) -> int:
-        """Return the size of its memory in bytes."""
+        """Return the size of its memory in bytes.
+
+        Example:
+            >>> size = read_machine().memory_size() >> 30
+        """
         return sum([int(each.attributes.get("local_memory", 0)) for each in self.numa])
 
 

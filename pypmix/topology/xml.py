@@ -30,7 +30,11 @@ _OLD_CACHES = "Cache"
 
 
 def write_xml(machine: Machine) -> str:
-    """Return the XML of a machine."""
+    """Return the XML of a machine.
+
+    Example:
+        >>> text = write_xml(read_machine())
+    """
     parts = [HEAD]
     numbers = [0]
     _write(machine, machine.root, "  ", numbers, parts)
@@ -76,6 +80,9 @@ def read_xml(text: str | bytes) -> Machine:
 
     Raises:
         ValueError: It is not the XML of a machine.
+
+    Example:
+        >>> machine = read_xml(write_xml(read_machine()))
     """
     from xml.parsers.expat import ExpatError, ParserCreate
 

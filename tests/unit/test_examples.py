@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from enum import EnumMeta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import pypmix
 from lib.docexamples import MOST, find_examples
 from lib.docexamples import read_program as examples
 from lib.fake_session import FakeSession
+from lib.hardware import Layout, write_files
 from pypmix import Client, Event, Group, Handler, Proc, aio, attrs, groups, host, types
 from pypmix.operations.control import Credentials, Monitors, ProcControl
 from pypmix.operations.fabric import Fabrics
@@ -28,6 +30,7 @@ from pypmix.standard.ops import GroupChange, GroupResults, GroupState, Notificat
 from pypmix.standard.ops.groups import ACCEPTED, JOINED, GroupAnswer
 from pypmix.standard.types import Info, Pdata, Value
 from pypmix.standard.values import from_python
+from pypmix.topology import bitmaps, distances, kernel, locality, machine, xml
 from pypmix.types import uint32
 
 KINDS: tuple[type, ...] = (Client, Group, ProcControl, Monitors, Credentials, Fabrics)
@@ -62,7 +65,16 @@ def find_public() -> dict[str, Any]:
     return {name: each for name, each in found.items() if inspect.isclass(each) or inspect.isroutine(each)}
 
 
-SHOWN = [Stream, *[each for name, each in find_public().items() if name not in set().union(*LACKING.values(), SERVERS)]]
+TOPOLOGY = {
+    name: each
+    for module in (bitmaps, distances, kernel, locality, machine, xml)
+    for name, each in vars(module).items()
+    if getattr(each, "__module__", "") == module.__name__ and name[0] != "_" and name not in ("allowed", "bitmap_of")
+}
+"""The classes and functions of `pypmix.topology`, but two for its own modules."""
+
+SHOWN = [Stream, *TOPOLOGY.values()]
+SHOWN += [each for name, each in find_public().items() if name not in set().union(*LACKING.values(), SERVERS)]
 CLASSES = [each for each in SHOWN if inspect.isclass(each)]
 """Classes that have an example of their own use, and one for each method."""
 
@@ -223,11 +235,19 @@ def test_the_example_of_a_class_shows_its_properties(kind: type) -> None:
     indirect=["me"],
 )
 def test_an_example_runs(
-    kind: type, name: str, me: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: type,
+    name: str,
+    me: Client,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if "read_machine" in examples(kind, name):
+        files = write_files(Layout(cores=2, threads=2), tmp_path)
+        monkeypatch.setattr(kernel, "Files", lambda: files)
     names = {each: getattr(pypmix, each) for each in pypmix.__all__}
     before = {*vars(me)}
-    found = {**names, **{each: getattr(types, each) for each in types.__all__}, "me": me}
+    found = {**names, **{each: getattr(types, each) for each in types.__all__}, **TOPOLOGY, "me": me}
     monkeypatch.setattr(sys, "displayhook", lambda value: None if value is None else print(repr(value)))
     for each in find_examples(kind, name):
         exec(compile(each.source, label((kind, name)), "single"), found)
