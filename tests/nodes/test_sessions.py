@@ -37,6 +37,24 @@ with Client() as me:
     time.sleep(600)
 """
 
+RESTARTED = """\
+import os, time
+from pypmix import Client, PartialSuccess, attrs
+with Client() as me:
+    life = me.get(attrs.REINCARNATION, me.proc)
+    print("ready", me.rank, me.node.hostname, life, flush=True)
+    while not os.path.exists("end"):
+        time.sleep(0.01)
+    me.put("life", life)
+    while True:
+        try:
+            me.fence(collect=True, timeout=30)
+            break
+        except PartialSuccess:
+            time.sleep(0.01)
+    print(me.rank, [me.get("life", rank) for rank in range(me.job.size)], flush=True)
+"""
+
 
 class Standing:
     """A session on a cluster, started on its first node.
@@ -212,3 +230,21 @@ def test_tools_see_all_jobs_of_a_session(standing: Callable[..., Standing]) -> N
         assert sorted(found.values()) == [2, 2]
     shown = session.command("top", "--json")
     assert all(each["pending"] == [] for each in json.loads(shown.stdout)["servers"]), shown.stdout
+
+
+def test_ranks_and_nodes_of_a_job_are_replaced(standing: Callable[..., Standing]) -> None:
+    session = standing("n1:1,n2:1,n3:1")
+    job = session.begin("--restart", "2", "-n", "2", *python(RESTARTED))
+    assert sorted([job.stdout.readline() for _ in range(2)]) == ["ready 0 n1 0\n", "ready 1 n2 0\n"]
+    for rank, node in ((0, "n1"), (1, "n2")):
+        session.cluster.kill(session.process(node, ("-c", RESTARTED.rstrip())))
+        assert job.stdout.readline() == f"ready {rank} {node} 1\n"
+    session.cluster.kill(session.daemon("n2"))
+    assert job.stdout.readline() == "ready 1 n3 2\n"
+    (session.folder / "end").touch()
+    out, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0 and sorted(out.splitlines()) == ["0 [1, 2]", "1 [1, 2]"], err
+    assert err.count("it is started again (1 of 2)") == 2 and err.count("it is started again on n3 (2 of 2)") == 1
+    # The session has lost the node, and the slots of the ended ranks are free.
+    assert [node["name"] for node in session.describe()["nodes"]] == ["n1", "n3"]
+    assert sorted(session.run("-n", "2", *python(HELLO)).stdout.splitlines()) == ["0 2 n1", "1 2 n3"]
