@@ -54,8 +54,10 @@ def group(command: Command) -> Iterator[Path]:
         machine.lacking("root's rights and a hierarchy of the kernel's, to make a control group of some CPUs")
     assert found is not None
     yield found
+    left = command.left()
     command.kill()
     remove(found, time.monotonic() + LIMIT)
+    assert not left
 
 
 def make_group(name: str) -> Path | None:
