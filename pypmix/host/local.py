@@ -358,6 +358,11 @@ class LocalHost(ServingManager):
             FileNotFoundError: A program or a working directory does not exist.
             PermissionError: A program cannot be executed.
             OSError: The system lacks a resource that the job needs.
+
+        Example:
+            >>> outcome = LocalHost([Application(("true",), np=2)], timeout=60).run()
+            >>> if outcome.code:
+            ...     print(outcome.reason)
         """
         signals = Signals(self.wake_fd) if self._own_process else None
         interval = sys.getswitchinterval()

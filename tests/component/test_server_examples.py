@@ -16,18 +16,24 @@ import pypmix
 from lib.docexamples import MOST, find_examples, read_program
 from pypmix import Proc, host
 from pypmix.host import Application, Host, JobLayout, NodeLayout
+from pypmix.host.callbacks.upcalls import Upcalls
 
-HOST_MEMBERS = (
-    *("define_process_set", "delete_process_set", "expand", "forget", "job", "local_ranks", "next_context_id"),
-    *("notify", "on", "start"),
-)
-SERVER_MEMBERS = [
-    name for name in dir(pypmix.Server) if not name.startswith("_") and inspect.isroutine(getattr(pypmix.Server, name))
-]
+
+def find_members(kind: type) -> list[str]:
+    """Return the names of the public methods of a class."""
+    return [name for name in dir(kind) if not name.startswith("_") and inspect.isroutine(getattr(kind, name))]
+
+
+UPCALLS = {*vars(Upcalls)} - {"default"}
+"""Methods to override, which the example of `Request` shows."""
+
 CLASSES = [getattr(host, name) for name in host.__all__ if inspect.isclass(getattr(host, name))]
 CASES: list[tuple[Any, str]] = [
-    *[(pypmix.Server, name) for name in ("", *SERVER_MEMBERS)],
-    *[(Host, name) for name in HOST_MEMBERS],
+    *[(pypmix.Server, name) for name in ("", *find_members(pypmix.Server))],
+    *[(Host, name) for name in find_members(Host) if name not in UPCALLS],
+    *[(host.Request, name) for name in ("fail", "reply")],
+    *[(each, name) for each in (host.Processes, host.BlockingProcesses) for name in ("signal", "wait")],
+    (host.LocalHost, "run"),
     # The examples of a session's methods show its use; they need daemons.
     *[(each, "") for each in CLASSES if each is not host.Session],
 ]

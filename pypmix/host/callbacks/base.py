@@ -212,6 +212,11 @@ class Request(Generic[R]):
 
         Raises:
             TypeError, ValueError: This is not a result of this operation; the request is still unanswered.
+
+        Example:
+            >>> @host.on("allocate")
+            ... async def allocate(request):
+            ...     return request.reply({attrs.ALLOC_ID: "a7"})
         """
         return self._settle(self.convert(result), None)
 
@@ -227,6 +232,11 @@ class Request(Generic[R]):
 
         Raises:
             TypeError, ValueError: This is not an error; the request is still unanswered.
+
+        Example:
+            >>> @host.on("allocate")
+            ... async def allocate(request):
+            ...     return request.fail(Status.ERR_OUT_OF_RESOURCE)
         """
         if isinstance(error, int) and not isinstance(error, bool):
             if error in SUCCESSES:

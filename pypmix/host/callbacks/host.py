@@ -162,6 +162,12 @@ class Host(Upcalls, Jobs):
         """Handle a request of any kind: call the method or the function for it.
 
         Override it to see all upcalls in one place, with `match req.op:`; call `super().handle(req)` for the default.
+
+        Example:
+            >>> class Manager(Host):
+            ...     def handle(self, request):
+            ...         print(request.name, "of", request.requestor)
+            ...         return super().handle(request)
         """
         return self._dispatch(req)
 
@@ -180,6 +186,12 @@ class Host(Upcalls, Jobs):
 
         Raises:
             NotSupported: The request is not among the host's `answers`.
+
+        Example:
+            >>> class Manager(Host):
+            ...     def query(self, request):
+            ...         print(request.requestor, "asks for", request.queries)
+            ...         return self.default(request)
         """
         manager = self._managed()
         if not manager.offers(req.op):
@@ -420,6 +432,10 @@ class Host(Upcalls, Jobs):
 
         Raises:
             WouldDeadlock: This is the loop's own thread.
+
+        Example:
+            >>> with host.start(host.job("job2", np=2), ["sleep", "60"]) as processes:
+            ...     host.run(host.kill(Proc("job2", Rank.WILDCARD)))
         """
         try:
             loop = self.loop
@@ -471,6 +487,12 @@ class Host(Upcalls, Jobs):
         Raises:
             NotFound: The proc will not commit the data.
             OperationTimeout: The proc did not commit the data in time.
+
+        Example:
+            >>> class Node(Host):
+            ...     async def direct_modex(self, request):
+            ...         print("asked for the data of", request.proc)
+            ...         return await self.dmodex_request(request.proc, timeout=request.timeout)
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
@@ -544,6 +566,12 @@ class Host(Upcalls, Jobs):
         Raises:
             PartialSuccess: All procs of the signature on a node have exited.
             PMIxError: A host is lost or has given up, or the time limit has passed.
+
+        Example:
+            >>> class Node(Host):
+            ...     async def fence(self, request):
+            ...         found = await self.exchange(request.signature, request.data, timeout=request.timeout)
+            ...         return b"".join(found)
         """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data is bytes, not {type(data).__name__}")

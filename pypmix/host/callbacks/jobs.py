@@ -318,6 +318,12 @@ class Jobs(Home):
 
         Raises:
             OSError: The processes cannot be started.
+
+        Example:
+            >>> class Manager(Host):
+            ...     async def spawn(self, request):
+            ...         processes = await self.launch(request.apps, near=request.requestor)
+            ...         return processes.nspace
         """
         for app in apps:
             if not isinstance(app, App):
@@ -348,6 +354,11 @@ class Jobs(Home):
 
         Raises:
             TypeError, ValueError, OverflowError: This is not a signal, or not a status.
+
+        Example:
+            >>> with host.start(host.job("job2", np=2), ["sleep", "60"]) as processes:
+            ...     host.run(host.kill(Proc("job2", 1)))
+            ...     print(processes.codes)
         """
         if signum is not None:
             check_signal(signum)
@@ -385,6 +396,10 @@ class Jobs(Home):
 
         Raises:
             TypeError, ValueError: This is not an exit code, or not a rank of this host.
+
+        Example:
+            >>> job = host.job("job2", np=2)
+            >>> host.report_end(job.proc(0), 0)
         """
         if not isinstance(proc, Proc) or type(code) is not int:
             raise TypeError(f"a Proc ends with an int, not {type(proc).__name__} with {type(code).__name__}")

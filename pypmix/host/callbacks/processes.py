@@ -242,6 +242,11 @@ class Running:
 
         Raises:
             ValueError: This is not a signal.
+
+        Example:
+            >>> with host.start(host.job("job2", np=2), ["sleep", "60"]) as processes:
+            ...     processes.signal(15)
+            ...     codes = processes.wait(timeout=60)
         """
         check_signal(signum)
         self._launch.host.loop.call_soon_threadsafe(self._launch.send, signum)
@@ -268,6 +273,11 @@ class Processes(Running):
 
         Raises:
             OperationTimeout: Some processes still run after that time; they are its `missing`.
+
+        Example:
+            >>> async with Host() as host:
+            ...     async with host.start(host.job("job1", np=2, argv=["true"])) as processes:
+            ...         codes = await processes.wait(timeout=60)
         """
         return await run_in_loop(self._launch.host, self._launch.wait(timeout))
 
@@ -282,7 +292,12 @@ class BlockingProcesses(Running):
     """
 
     def wait(self, timeout: float | None = None) -> dict[int, int]:
-        """Wait until all processes have ended; see `Processes.wait`."""
+        """Wait until all processes have ended; see `Processes.wait`.
+
+        Example:
+            >>> with host.start(host.job("job2", np=2), ["true"]) as processes:
+            ...     codes = processes.wait(timeout=60)
+        """
         return self._launch.host.run(self._launch.wait(timeout))
 
 
