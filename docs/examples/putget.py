@@ -1,4 +1,4 @@
-"""Every rank tells the others where it listens, and learns it of them."""
+"""Each rank sends its address to all others."""
 
 from pypmix import Client, Scope
 from pypmix.types import uint32

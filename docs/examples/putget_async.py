@@ -1,4 +1,4 @@
-"""The same in `async` and `await`: the event loop goes on while the fence waits."""
+"""The same with asyncio: the event loop continues while the fence waits."""
 
 import asyncio
 

@@ -61,7 +61,7 @@ SEARCHES = {
     "multiprocessing": "use/processes.html",
     "slow": "operate/trace.html",
     "Client": "reference/client.html",
-    "OperationTimeout": "reference/values.html",
+    "OperationTimeout": "reference/errors.html",
 }
 """The page that a search for each of these has to show first."""
 

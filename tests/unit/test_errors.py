@@ -82,7 +82,7 @@ def test_a_status_that_a_program_acts_on_has_a_class(kind: type[PMIxError], stat
 
 
 def test_the_reference_lists_the_statuses_of_each_class() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs/reference/values.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/errors.md").read_text()
     listed = {
         (status, kind)
         for kind, cell in re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)

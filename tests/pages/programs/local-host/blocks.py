@@ -1,0 +1,3 @@
+from lib.blocks import Session
+
+Session("local-host", globals()).run(0)

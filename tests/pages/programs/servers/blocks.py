@@ -1,0 +1,3 @@
+from lib.blocks import Session
+
+Session("servers", globals()).run(0)

@@ -1,0 +1,3 @@
+from lib.blocks import Session
+
+Session("session", globals()).run(0)
