@@ -23,6 +23,9 @@ RANK_INVALID = 0xFFFFFFFC
 RANK_LOCAL_PEERS = 0xFFFFFFFB
 RANK_VALID = 0xFFFFFFFF - 50
 
+MAX_NESTING = 48
+"""The most lists and dicts in each other. Decoders take 64 levels, of which an operation needs some for itself."""
+
 REQUIRED = 1
 """`InfoFlags.REQUIRED`, cheap to import."""
 
@@ -434,16 +437,18 @@ def type_name(number: int) -> str:
     return NAMES.get(number, f"type {int(number)}")
 
 
-def check(type: int, data: object, element: int | None = None) -> Any:
+def check(type: int, data: object, element: int | None = None, level: int = 0) -> Any:
     """Return `data` in the form that values of this type hold.
 
     Args:
         type: A `DataType`.
         data: A Python value.
         element: For arrays, the type of the elements; inferred from the first one if None.
+        level: The number of lists and dicts around it.
 
     Raises:
         TypeError: The data is of another kind than the type holds.
+        ValueError: Lists and dicts are nested more than `MAX_NESTING` deep.
         OverflowError: The data is out of the type's range.
     """
     bounds = RANGES.get(type)
@@ -464,9 +469,9 @@ def check(type: int, data: object, element: int | None = None) -> Any:
     if type == codes.FLOAT or type == codes.DOUBLE:
         return _floating(type, data)
     if type == codes.DATA_ARRAY:
-        return checked_array(data, element)
+        return checked_array(data, element, level)
     if type == codes.VALUE:
-        return from_python(data)
+        return from_python(data, level)
     if type == codes.UNDEF:
         if data is not None:
             raise _mismatch(type, data)
@@ -531,18 +536,21 @@ def _floating(type: int, data: object) -> float:
     return number
 
 
-def checked_array(data: object, element: int | None) -> DataArray:
+def checked_array(data: object, element: int | None, level: int = 0) -> DataArray:
+    level += 1
+    if level > MAX_NESTING:
+        raise ValueError(f"lists and dicts are nested more than {MAX_NESTING} deep, or one contains itself")
     if isinstance(data, DataArray):
         if element is not None and data.type not in (element, codes.UNDEF):
             raise TypeError(f"an array of {type_name(element)} is wanted, not of {type_name(data.type)}")
         if data.type == codes.PROC and isinstance(data.items, tuple) and {*map(type, data.items)} == _JUST_PROCS:
             # Procs are always valid, and groups have many of them.
             return data
-        return DataArray(int(data.type), _checked_items(int(data.type), data.items))
+        return DataArray(int(data.type), _checked_items(int(data.type), data.items, level))
     if isinstance(data, dict):
+        data = tuple([_entry(key, value, level) for key, value in data.items()])
         if element is None or element == codes.INFO:
-            return DataArray(codes.INFO, infos(data))
-        data = infos(data)
+            return DataArray(codes.INFO, data)
     if hasattr(data, "dtype"):
         code = _numeric(data)
         if element is None:
@@ -555,19 +563,20 @@ def checked_array(data: object, element: int | None) -> DataArray:
         if not data:
             return DataArray(codes.INT64, ())
         # The first element is converted once: twice on each level would be 2**n times for n lists in each other.
-        first: Value = _checked_items(codes.VALUE, data[:1])[0]
+        first: Value = _checked_items(codes.VALUE, data[:1], level)[0]
         if first.type != codes.VALUE:
-            return DataArray(first.type, _checked_items(first.type, data[1:], first.data))
+            return DataArray(first.type, _checked_items(first.type, data[1:], level, first.data))
         element = codes.VALUE
-    return DataArray(int(element), _checked_items(int(element), data))
+    return DataArray(int(element), _checked_items(int(element), data, level))
 
 
-def _checked_items(element: int, data: Iterable[object], *converted: Any) -> tuple[Any, ...]:
+def _checked_items(element: int, data: Iterable[object], level: int, *converted: Any) -> tuple[Any, ...]:
     """Return the items of an array in the form that values of its type hold; errors name the item's place.
 
     Args:
         element: The type of the elements.
         data: The items.
+        level: The number of lists and dicts around them.
         converted: Items before these, in the form that values of the type hold.
     """
     items: list[Any] = list(converted)
@@ -577,7 +586,7 @@ def _checked_items(element: int, data: Iterable[object], *converted: Any) -> tup
                 if item.type != element:
                     raise TypeError(f"an array of {type_name(element)} cannot hold a {type_name(item.type)}")
                 item = item.data
-            items.append(check(element, item))
+            items.append(check(element, item, None, level))
     except (TypeError, ValueError, OverflowError) as error:
         raise at_place(error, f"[{len(items)}]") from None
     return tuple(items)
@@ -595,7 +604,7 @@ def at_place(error: TypeError | ValueError | OverflowError, place: str) -> Excep
     return kind(place + text if text.startswith("[") else f"{place}: {text}")
 
 
-def from_python(data: object) -> Value:
+def from_python(data: object, level: int = 0) -> Value:
     """Return the typed value of a Python object.
 
     `bool` becomes BOOL, `int` INT64, `float` DOUBLE, `str` STRING, `bytes` BYTE_OBJECT, a list or tuple a DATA_ARRAY
@@ -605,7 +614,12 @@ def from_python(data: object) -> Value:
     type, nested for several dimensions. A C peer that reads another integer type needs an explicit one, such as
     `uint32(7)`.
 
+    Args:
+        data: The object.
+        level: The number of lists and dicts around it.
+
     Raises:
+        ValueError: Lists and dicts are nested more than `MAX_NESTING` deep.
         TypeError: The object has no PMIx type; the message lists the supported types.
         OverflowError: An int is beyond 64 bits, or beyond INT64 with no explicit type.
     """
@@ -634,7 +648,7 @@ def from_python(data: object) -> Value:
     if number is not None:
         return make(number, data)
     if isinstance(data, DataArray | list | tuple | dict):
-        return make(codes.DATA_ARRAY, checked_array(data, None))
+        return make(codes.DATA_ARRAY, checked_array(data, None, level))
     if isinstance(data, int):
         number = _BY_ENUM.get(cls.__name__) if cls.__module__ == "pypmix.standard.enums" else None
         if number is not None:
@@ -644,14 +658,14 @@ def from_python(data: object) -> Value:
         return make(codes.DOUBLE, float(data))
     if isinstance(data, str):
         return make(codes.STRING, _string(codes.STRING, data))
-    return _of_numpy(data)
+    return _of_numpy(data, level)
 
 
-def _of_numpy(data: Any) -> Value:
+def _of_numpy(data: Any, level: int) -> Value:
     """Return the typed value of a scalar or an array of NumPy, or of a similar object."""
     if hasattr(data, "dtype"):
         if data.shape:
-            return Value.unchecked(codes.DATA_ARRAY, checked_array(data, None))
+            return Value.unchecked(codes.DATA_ARRAY, checked_array(data, None, level))
         return Value.unchecked(_numeric(data), data.item())
     raise TypeError(
         f"{a(data)} has no PMIx type: put bool, int, float, str, bytes, a list or dict of these, a Proc or "
@@ -703,7 +717,7 @@ class TypedKey:
         self.types = types
         self.element = element
 
-    def value(self, value: object) -> Value:
+    def value(self, value: object, level: int = 0) -> Value:
         """Return `value` as a typed `Value`, of the first of the key's types that fits it.
 
         Example:
@@ -717,7 +731,7 @@ class TypedKey:
         problem: Exception | None = None
         for type_ in self.types:
             try:
-                return Value(type_, check(type_, value, self.element))
+                return Value(type_, check(type_, value, self.element, level))
             except OverflowError as error:
                 raise OverflowError(f"{self.name}: {error}") from None
             except (TypeError, ValueError) as error:
@@ -771,20 +785,25 @@ def info(key: object, value: object, flags: int = 0) -> Info:
         >>> info("acme.load", 0.5).value
         double(0.5)
     """
+    return _typed_info(key, value, flags, 0)
+
+
+def _typed_info(key: object, value: object, flags: int, level: int) -> Info:
+    """Return the info of a key and a value within `level` lists and dicts."""
     if not isinstance(key, TypedKey):
         if not isinstance(key, str):
             raise TypeError(f"a key must be an attribute or a str, not {type(key).__name__}")
         found = None if not key.startswith("pmix") or isinstance(value, Value) else known_key(key)
         if found is None:
-            return Info(key, from_python(value), flags)
+            return Info(key, from_python(value, level), flags)
         key = found
-    return Info(key.key, key.value(value), flags)
+    return Info(key.key, key.value(value, level), flags)
 
 
-def _entry(key: object, value: object) -> Info:
+def _entry(key: object, value: object, level: int = 0) -> Info:
     """Return the info of a mapping's entry; errors name the key."""
     try:
-        return info(key, value)
+        return _typed_info(key, value, 0, level)
     except (TypeError, ValueError, OverflowError) as error:
         raise at_place(error, f"[{str(key)!r:.80}]") from None
 

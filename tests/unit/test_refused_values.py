@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from lib.fake_session import FakeSession
-from pypmix import Client, Info, attrs
+from pypmix import Client, Info, Value, attrs
 from pypmix.standard.enums import Scope
 from pypmix.standard.errors import PMIxError
+from pypmix.standard.types import MAX_NESTING
 from pypmix.standard.values import array, from_python, to_python
-from pypmix.types import DataType, info
+from pypmix.types import DataArray, DataBuffer, DataType, info
 
 GLOBAL = Scope.GLOBAL
 
@@ -136,3 +137,30 @@ def test_arguments_that_are_not_keys_or_infos_are_named(me: Client) -> None:
             call()
     with pytest.raises(ValueError, match="^a key must not contain a lone surrogate: '.ud800'$"):
         me.put("\ud800", 1, GLOBAL)
+
+
+def nested(levels: int, kind: str) -> object:
+    value: object = 1
+    for level in range(levels):
+        value = {"a": value} if kind == "dict" or (kind == "both" and level % 2) else [value]
+    return value
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "both"])
+def test_values_that_no_peer_would_decode_are_refused(me: Client, kind: str) -> None:
+    value = nested(MAX_NESTING, kind)
+    me.put("k", value, GLOBAL)
+    assert to_python(from_python(value)) == value
+    # A decoder takes some levels more, which operations need for themselves.
+    array_type = DataType.DATA_ARRAY
+    packed = DataBuffer().pack(array_type, DataArray(DataType.INFO, (Info("k", from_python(value)),))).bytes()
+    assert to_python(Value.unchecked(array_type, DataBuffer(packed).one(array_type))) == {"k": value}
+    with pytest.raises(ValueError, match=rf"^put of 'k': value(\['a'\]|\[0\])+: .* more than {MAX_NESTING} deep"):
+        me.put("k", nested(MAX_NESTING + 1, kind), GLOBAL)
+
+
+def test_a_list_or_dict_that_contains_itself_is_refused(me: Client) -> None:
+    itself: list[object] = []
+    itself.append({"a": itself})
+    with pytest.raises(ValueError, match=r"^put of 'k': value\[0\]\['a'\]\[0\].* or one contains itself$"):
+        me.put("k", itself, GLOBAL)
