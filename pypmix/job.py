@@ -117,6 +117,7 @@ class Job:
                 return self.procs[rank]
             if not hasattr(rank, "__index__"):
                 raise TypeError(f"a job's procs are found by rank, an int, not {type(rank).__name__}")
+            rank = rank.__index__()
             if not -self.size <= rank < self.size:
                 raise IndexError(f"job {self.nspace} has ranks 0 to {self.size - 1}, not {rank}")
             return self.procs[rank]
@@ -129,9 +130,10 @@ class Job:
 
     def __contains__(self, proc: object) -> bool:
         """Return True if a proc, or a rank, is of this job."""
-        if isinstance(proc, int) and not isinstance(proc, bool):
-            return 0 <= proc < self.size
-        return proc in self.procs
+        if hasattr(proc, "__index__") and not isinstance(proc, bool) and not hasattr(proc, "__len__"):
+            return bool(0 <= proc.__index__() < self.size)
+        # Scalars of NumPy compare with each item of a proc.
+        return isinstance(proc, tuple) and proc in self.procs
 
     def __eq__(self, other: object) -> bool:
         return self.nspace == other.nspace if isinstance(other, Job) else NotImplemented

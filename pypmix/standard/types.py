@@ -80,9 +80,10 @@ class Proc(tuple[str, int]):
         check_name(nspace, MAX_NSLEN, "an nspace")
         if isinstance(rank, bool) or not hasattr(rank, "__index__"):
             raise TypeError(f"a rank must be an int, not {type(rank).__name__}")
+        rank = int(rank.__index__())
         if not 0 <= rank <= RANK_UNDEF:
             raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
-        return tuple.__new__(cls, (nspace, int(rank)))
+        return tuple.__new__(cls, (nspace, rank))
 
     @classmethod
     def unchecked(cls, nspace: str, rank: int) -> Proc:

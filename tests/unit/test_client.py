@@ -73,6 +73,25 @@ def test_a_client_knows_who_it_is(me: Client, session: FakeSession) -> None:
         me.job[3]
 
 
+class Index:
+    """An int of an array library: a number, but not an int to compare with."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class Incomparable:
+    """An object that refuses comparisons, as arrays do."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+
 def test_a_job_is_a_collection_of_its_procs(me: Client, session: FakeSession) -> None:
     session.data[ALL, "pmix.job.size"] = uint32(3)
     assert me.job == me.job
@@ -81,6 +100,8 @@ def test_a_job_is_a_collection_of_its_procs(me: Client, session: FakeSession) ->
     assert me.job != "job"
     assert (me.job[-1], me.job[1:]) == (Proc("job", 2), (Proc("job", 1), Proc("job", 2)))
     assert [2 in me.job, 3 in me.job, Proc("job", 2) in me.job, True in me.job] == [True, False, True, False]
+    assert [Index(2) in me.job, Index(3) in me.job, Incomparable() in me.job] == [True, False, False]
+    assert me.job[Index(2)] == Proc("job", Index(2)) == Proc("job", 2)  # type: ignore[call-overload]
     with pytest.raises(IndexError, match="ranks 0 to 2, not -4"):
         me.job[-4]
     assert repr(me.job) == "<Job job of 3>"
