@@ -336,8 +336,10 @@ class RunningJob:
         self.renew(homes)
         self._homeless: list[Rank] = []
         """Lost ranks that are to be started again on other nodes."""
+        self._is_judging = False
+        """Whether the end of a rank is being judged; ends that arrive meanwhile belong to the same judgement."""
         self._ended_launches: list[Launch] = []
-        """Launches of which nothing is left, while lost ranks keep the job from being finished."""
+        """Launches of which nothing is left, while a judgement or lost ranks keep the job from being finished."""
         self._is_moving = False
         """Whether the servers are being informed of new nodes of ranks."""
         self._unjudged = False
@@ -455,6 +457,17 @@ class RunningJob:
         Args:
             chances: The polls left for ranks that seem to end; below 0 it waits for no further end.
         """
+        is_outer = not self._is_judging
+        self._is_judging = True
+        try:
+            self._find_culprit(chances)
+        finally:
+            if is_outer:
+                self._is_judging = False
+        if is_outer:
+            self._remove_ended_launches()
+
+    def _find_culprit(self, chances: int) -> None:
         # A rank that requested an abort may have exited since, and a rank that died a moment ago may have taken others
         # with it: look at all of them before naming one.
         self.host.loop.run_posted()
@@ -560,9 +573,7 @@ class RunningJob:
         homeless, self._homeless = self._homeless, []
         if self.outcome is None:
             self._move_to_homes(homeless)
-        ended, self._ended_launches = self._ended_launches, []
-        for launch in ended:
-            self.launch_over(launch)
+        self._remove_ended_launches()
 
     def _move_to_homes(self, homeless: Sequence[Rank]) -> None:
         try:
@@ -737,7 +748,8 @@ class RunningJob:
 
     def launch_over(self, launch: Launch) -> None:
         """Remove a launch of which nothing is left except output, perhaps."""
-        if self._homeless:
+        if self._homeless or self._is_judging:
+            # The job may end with it: its outcome comes first.
             self._ended_launches.append(launch)
             return
         self.launches.remove(launch)
@@ -748,6 +760,12 @@ class RunningJob:
                     del self._shares[rank]
         else:
             self.host.job_over(self)
+
+    def _remove_ended_launches(self) -> None:
+        """Remove the launches that have ended while the job was judged, or ranks had no node."""
+        ended, self._ended_launches = self._ended_launches, []
+        for launch in ended:
+            self.launch_over(launch)
 
     def finish_output(self) -> None:
         """Pass on the last of the output and stop reading."""

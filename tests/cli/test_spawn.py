@@ -53,6 +53,12 @@ def test_the_engine_that_was_chosen_for_the_run_is_the_childs_too(command: Comma
     assert (ended.code, ended.lines) == (0, ["python", "python"])
 
 
+@pytest.mark.parametrize("where", [(), ("--nodes", 2), ("--host", "n1:2,n2", "--launch-agent", "sh -c {command}")])
+def test_a_parent_gets_the_exit_code_of_a_child_that_fails(command: Command, where: tuple[object, ...]) -> None:
+    ended = spawner(command, "print(*[sh(f'exit {code}').wait(20) for code in (3, 0, 4)])", *where)
+    assert ended.lines == ["3 0 4"], ended
+
+
 CHILD = """
 import pypmix
 with pypmix.Client() as me:
