@@ -491,8 +491,7 @@ def test_who_follows_a_leader_hears_of_a_fault(logged):
     port = SimpleNamespace(session=SimpleNamespace(proc=ME))
     group = SimpleNamespace(
         name="g",
-        port=port,
-        state=lambda: ops.GroupState("g", (ME, PEER), 7),
+        membership=SimpleNamespace(port=port, state=lambda: ops.GroupState("g", (ME, PEER), 7, leader=ME)),
         members=(ME, PEER),
         leader=ME,
     )
