@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "bench"))
-
-import habits
+from bench import habits
 
 pytestmark = pytest.mark.timeout(240)
 

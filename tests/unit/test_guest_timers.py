@@ -16,11 +16,14 @@ def test_timers_of_other_threads_are_called_on_the_loop() -> None:
     try:
         loop = Guest(reactor)
         called: list[str] = []
-        done = threading.Event()
+        done, made = threading.Event(), threading.Event()
+        # The loop takes nothing in until all is made and cancelled.
+        loop.post(lambda: made.wait(30) and None)
         loop.later(0.0, lambda: called.append("cancelled")).cancel()
         loop.later(0.0, lambda: called.append(threading.current_thread().name))
         # Made on the loop, after both.
         loop.later(0.0, lambda: loop.later(0.0, done.set) and None)
+        made.set()
         assert done.wait(30)
         assert called == ["timers"]
     finally:
