@@ -212,7 +212,9 @@ async def _construct_with_losses(me: Client, **directives: Any) -> Any:
         said = sorted(await _collect_events(events))
         if isinstance(made, str):
             return [made, said]
-        found = [ranks(made.members), made.membership.is_partial]
+        # What the construct decided, as later losses change the group's own view.
+        results = made.membership.results
+        found = [ranks(results.members), results.partial]
         used = await outcome(lambda: me.fence(Proc("acme.shrunk", Rank.WILDCARD), timeout=WAIT))
         taken = await outcome(lambda: me.raw.group_destruct("acme.shrunk", timeout=WAIT))
         return [*found, used, taken, said]
@@ -297,7 +299,7 @@ async def leader_notified(me: Client) -> Any:
         said = await _collect_events(events)
         if isinstance(made, str):
             return [made, said]
-        members = ranks(made.members)
+        members = ranks(made.membership.results.members)
         await me.raw.group_destruct("acme.told", timeout=WAIT)
         return [members, said]
 

@@ -451,6 +451,9 @@ class Manager(JobHost):
             node.define_process_set(name, members)
         self.nodes = (self.nodes[0], *sorted((*self.nodes[1:], node), key=lambda each: each.number))
 
+    def node_lost(self) -> None:
+        """Act on the loss of a node, whose ranks were lost with it."""
+
     def started(self, job: RunningJob) -> None:
         """Register a job whose ranks are about to be started."""
         self.register(job)

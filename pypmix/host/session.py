@@ -770,6 +770,7 @@ class Fleet(Site):
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
+        self._host.node_lost()
 
     def refresh(self, done: Callable[[], None]) -> None:
         """Collect the pending operations of all daemons, and call a function then."""

@@ -200,7 +200,7 @@ class Run:
         """Start the job; return False if it has to wait for slots."""
         host, wish = self._host, self._wish
         try:
-            check_restarts(wish.terms, host.native, not host.site.nodes[0].here)
+            check_restarts(wish.terms, host.native, not any(node.here for node in host.site.nodes))
             target = host.target(wish)
             if wish.terms.spares:
                 target = host.spared(target, wish.terms.spares)
@@ -560,7 +560,7 @@ class SessionHost(LocalHost):
         """Remove a job of which only output may be left, and start jobs that wait for its slots."""
         del self.jobs[job.nspace]
         super(LocalHost, self).job_over(job)
-        if self.site.nodes[0].here:
+        if any(node.here for node in self.site.nodes):
             self.machine.end_strays_of(job.nspace, self.loop, self.grace)
         run = self.runs.get(job.nspace)
         if run is not None:
@@ -571,6 +571,11 @@ class SessionHost(LocalHost):
         """Add a node that has joined, and start jobs that wait for slots."""
         super().add_node(node)
         self.serve_queue()
+
+    def node_lost(self) -> None:
+        """End the session if no node is left: nothing could ever run in it."""
+        if not self.site.nodes:
+            self.end(1, "all of its nodes are lost")
 
     def end(self, code: int, reason: str, signum: int = signal.SIGTERM) -> None:
         """End the session: all of its runs."""
@@ -630,7 +635,7 @@ class SessionHost(LocalHost):
 
     def serve_queue(self) -> None:
         """Start the runs that wait, in their order, as far as there is room."""
-        while self._queue and not self._ended_all:
+        while self._queue and self.site.nodes and not self._ended_all:
             run = self._queue[0]
             if not run.begin():
                 return

@@ -288,6 +288,23 @@ def test_a_command_that_waits_can_be_ended(sessions: Sessions) -> None:
     assert sessions.listed()[0]["waiting"] == 0
 
 
+def test_a_session_ends_with_its_last_node(sessions: Sessions) -> None:
+    """Commands that wait for slots get an error, and do not wait for nodes that never come."""
+    sessions.start("s", "--host", "localhost:1")
+    first = sessions.begin("sh", "-c", WAITS)
+    ready(first)
+    second = sessions.begin("true")
+    assert second.stderr is not None
+    assert b"waiting for slots" in second.stderr.readline()
+    for daemon in processes.children(sessions.pids["s"]):
+        os.kill(daemon.pid, signal.SIGKILL)
+    done = sessions.command.end(second)
+    assert done.code == 1 and "session s was stopped: all of its nodes are lost" in done.message, done
+    assert "was lost with node localhost" in sessions.command.end(first).message
+    assert not processes.wait_gone(sessions.command.mark, 20)
+    assert sessions.listed() == []
+
+
 def test_errors_say_what_to_do(sessions: Sessions) -> None:
     run = sessions.run("true", name="nosuch")
     assert run.code == 1 and "there is no session nosuch" in run.message and "session start nosuch" in run.message

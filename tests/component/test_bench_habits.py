@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from bench import habits
 
 pytestmark = pytest.mark.timeout(240)

@@ -513,6 +513,7 @@ def test_no_duration_is_measured_by_the_wall_clock() -> None:
         "cli/examination.py",
         "cli/probe.py",
         "host/callbacks/ends.py",
+        "host/credentials.py",
         "host/logs.py",
         "host/output.py",
         "recording/record.py",

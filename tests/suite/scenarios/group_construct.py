@@ -97,7 +97,7 @@ async def disagreeing(me):
     await me.fence(timeout=20)
     async with me.group("acme.agree", me.job.procs, timeout=10):
         pass
-    return found if isinstance(found, str) else names(found.members)
+    return found if isinstance(found, str) else names(found.membership.results.members)
 
 
 async def bootstrapped(me, added):

@@ -94,10 +94,10 @@ async def tardy(me):
     if me.rank == 2:
         await me.fence(timeout=60)
         found = await outcome(lambda: me.group("acme.tardy", me.job.procs, optional=True, timeout=1).construct())
-        found = kind(found) if isinstance(found, PMIxError) else names(found.members)
+        found = kind(found) if isinstance(found, PMIxError) else names(found.membership.results.members)
     else:
-        results = await me.group("acme.tardy", me.job.procs, optional=True, timeout=3).construct()
-        found = names(results.members), results.membership.is_partial
+        made = await me.group("acme.tardy", me.job.procs, optional=True, timeout=3).construct()
+        found = names(made.membership.results.members), made.membership.results.partial
         await me.fence(Proc("acme.tardy", Rank.WILDCARD), timeout=20)
         await me.raw.group_destruct("acme.tardy", timeout=20)
         await me.fence(timeout=60)
