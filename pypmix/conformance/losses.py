@@ -376,8 +376,9 @@ async def _lose_leader(me: Client, *claims: int) -> Any:
         return [error, calls, said]
     leader = group.membership.leader
     found = [ranks(group), None if leader is None else int(leader.rank)]
-    await group.destruct()
-    return [found, calls, said]
+    # A server that takes the dead leader for a member may refuse it.
+    refusal = await outcome(group.destruct)
+    return [found if refusal is None else [*found, refusal], calls, said]
 
 
 @promised(
