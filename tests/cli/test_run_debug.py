@@ -97,12 +97,16 @@ def test_pdb_on_a_rank_while_the_others_wait_for_it(command: Command) -> None:
 
 
 def test_ctrl_c_is_for_the_debugger(command: Command) -> None:
-    path = command.folder / "wait.py"
-    path.write_text("import time\nprint('waits', flush=True)\ntime.sleep(20)\n")
+    path, loops = command.folder / "wait.py", command.folder / "loops"
+    # Not while it prints: pdb prints, too, and Python refuses that in a handler that has interrupted a print.
+    path.write_text(f"import time\nwhile True:\n    open({str(loops)!r}, 'a').close()\n    time.sleep(0.05)\n")
     terminal = Terminal(command, "run", "--debug", "0", sys.executable, str(path))
     terminal.expect(b"(Pdb) ")
     terminal.type("c")
-    terminal.expect(b"waits")
+    deadline = time.monotonic() + LIMIT
+    while not loops.exists():
+        assert time.monotonic() < deadline, terminal.shown
+        time.sleep(0.01)
     os.write(terminal._ours, b"\x03")
     # Pdb stops at the next line, and the job goes on.
     terminal.expect(b"(Pdb) ")
