@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,16 +23,6 @@ with Client() as me:
     told = [me.get(key, default=None) for key in ("pmix.cpuset", "pmix.bindto")]
     print(me.rank, me.node.hostname, format_list(bitmap(os.sched_getaffinity(0))), *told, flush=True)
 """
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 def where(command: Command, *words: object) -> list[list[str]]:

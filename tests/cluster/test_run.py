@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,16 +22,6 @@ with pypmix.Client() as me:
     total = sum(me.get("rank", proc=proc) for proc in me.job.procs)
     print(me.rank, me.job.size, me.node.hostname, total, os.environ.get("GIVEN"), flush=True)
 """
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 def run(command: Command, *words: object) -> tuple[int, list[str], str]:

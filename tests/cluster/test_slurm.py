@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -89,16 +89,6 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
         machine.lacking(reason)
     found: Cluster = request.getfixturevalue("slurm_cluster")
     return found
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 def variables(cluster: Cluster) -> dict[str, str]:

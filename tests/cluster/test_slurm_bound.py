@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -44,16 +43,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
     finally:
         found.stop()
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 def step(command: Command, cluster: Cluster, *words: object) -> tuple[int, list[str], str]:

@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,16 +19,6 @@ from pypmix.host.rosters.base import RosterError, Settings
 from pypmix.host.rosters.choosing import choose
 from pypmix.host.rosters.kubernetes import KubernetesRoster
 from pypmix.host.rosters.symmetric import meeting_point
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 @pytest.fixture
