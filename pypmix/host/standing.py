@@ -200,7 +200,7 @@ class Run:
         """Start the job; return False if it has to wait for slots."""
         host, wish = self._host, self._wish
         try:
-            check_restarts(wish.terms, host.native, not any(node.here for node in host.site.nodes))
+            check_restarts(wish.terms, host.native, host.has_daemons)
             target = host.target(wish)
             if wish.terms.spares:
                 target = host.spared(target, wish.terms.spares)
@@ -470,6 +470,7 @@ class SessionHost(LocalHost):
 
     Attributes:
         runs: The runs of jobs that are not finished, by nspace.
+        has_daemons: Whether its nodes have daemons, and are not simulated in this process.
     """
 
     def __init__(
@@ -487,6 +488,7 @@ class SessionHost(LocalHost):
         self._queue: deque[Run] = deque()
         self._stoppers: list[Run] = []
         self._since = time.monotonic()
+        self.has_daemons = settings.get("remote") is not None
         super().__init__((), **settings)
         self._last = FIRST
 
@@ -560,7 +562,7 @@ class SessionHost(LocalHost):
         """Remove a job of which only output may be left, and start jobs that wait for its slots."""
         del self.jobs[job.nspace]
         super(LocalHost, self).job_over(job)
-        if any(node.here for node in self.site.nodes):
+        if not self.has_daemons:
             self.machine.end_strays_of(job.nspace, self.loop, self.grace)
         run = self.runs.get(job.nspace)
         if run is not None:
@@ -649,7 +651,7 @@ class SessionHost(LocalHost):
         """
         # There is no terminal to inherit, and the pipes of the ranks are the session's.
         wish = wish.replace(terms=wish.terms.replace(forwarded=True))
-        if any(not node.here for node in self.site.nodes):
+        if self.has_daemons:
             return wish
         theirs, ours = inherited_environment(dict(wish.env)), self.machine.env
         added = tuple([(name, text) for name, text in theirs.items() if ours.get(name) != text])
