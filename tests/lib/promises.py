@@ -276,6 +276,14 @@ LACKS: tuple[Lack, ...] = (
         for server in ("prterun-7.*", "native-server-7.*")
     ],
     Lack(
+        "construct: ids side by side",
+        "prterun-5.*",
+        "*",
+        "it tells collectives apart by their procs alone, and now and then answers one of two constructs only",
+        proof="how-it-works/libpmix.md#Two constructs of the same procs",
+        harm=True,
+    ),
+    Lack(
         "construct: a member dies",
         "prterun*",
         "*",
