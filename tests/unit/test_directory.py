@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.steps import count_steps
 from pypmix import Persist, Range, attrs
 from pypmix.host.publisheddata import Caller, Directory
 from pypmix.standard import codes
@@ -318,77 +319,62 @@ def test_it_does_what_a_dict_would(steps):
     assert all(answers == [] for _, _, answers in waiting)
 
 
-def lines_of(function):
-    """Return how many lines of the directory's module a call carries out."""
-    count = 0
-
-    def trace(frame, event, _argument):
-        nonlocal count
-        if frame.f_code.co_filename != Directory.leave.__code__.co_filename:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
+def steps_of(function):
+    """Return how many steps a call takes in the directory's module."""
+    return count_steps(function, inspect.getfile(Directory))
 
 
 @pytest.mark.parametrize("what", ["ends", "takes all back"])
 def test_a_proc_does_not_cost_what_others_have_published(what):
     """Where each of many ranks publishes something and ends, looks at all values would grow with their square."""
 
-    def lines(ranks):
+    def steps(ranks):
         world = World()
         whos = [who(rank) for rank in range(ranks)]
         for each in whos:
             world.publish(each, f"key {each.proc.rank}", persist=Persist.PROC)
         if what == "ends":
-            found = lines_of(lambda: world.directory.leave(whos[0].proc))
+            found = steps_of(lambda: world.directory.leave(whos[0].proc))
         else:
-            found = lines_of(lambda: world.directory.unpublish(whos[0], Unpublish()))
+            found = steps_of(lambda: world.directory.unpublish(whos[0], Unpublish()))
         assert len(world.directory) == ranks - 1
         return found
 
-    assert lines(400) == lines(4)
+    assert steps(400) == steps(4)
 
 
 @pytest.mark.parametrize("what", ["publishes", "ends", "looks up", "looks up in vain"])
 def test_a_proc_does_not_cost_what_others_wait_for(what):
     """Where each of many ranks waits for a key of its own, looks at all lookups would grow with their square."""
 
-    def lines(ranks):
+    def steps(ranks):
         world = World()
         waiting = [world.ask(who(rank), f"key {rank}", wait=0) for rank in range(ranks)]
         if what == "publishes":
-            found = lines_of(lambda: world.publish(OTHER, "key 1"))
+            found = steps_of(lambda: world.publish(OTHER, "key 1"))
         elif what == "ends":
-            found = lines_of(lambda: world.directory.leave(who(1).proc))
+            found = steps_of(lambda: world.directory.leave(who(1).proc))
         elif what == "looks up":
             world.publish(OTHER, "other")
-            found = lines_of(lambda: world.ask(OTHER, "other"))
+            found = steps_of(lambda: world.ask(OTHER, "other"))
         else:
-            found = lines_of(lambda: world.ask(OTHER, "other"))
+            found = steps_of(lambda: world.ask(OTHER, "other"))
         assert sum([len(answers) for answers in waiting]) == (what == "publishes")
         return found
 
-    assert lines(400) == lines(4)
+    assert steps(400) == steps(4)
 
 
 def test_values_that_another_cluster_takes_back_cost_no_others():
-    def lines(ranks):
+    def steps(ranks):
         world = World()
         for rank in range(ranks):
             world.publish(who(rank), f"key {rank}", range=Range.GLOBAL)
-        found = lines_of(lambda: world.directory.remove_keys(Range.GLOBAL, who(1).proc, ("key 1", "key 2")))
+        found = steps_of(lambda: world.directory.remove_keys(Range.GLOBAL, who(1).proc, ("key 1", "key 2")))
         assert len(world.directory) == ranks - 1
         return found
 
-    assert lines(400) == lines(4)
+    assert steps(400) == steps(4)
 
 
 def test_of_several_lookups_the_oldest_is_answered_first():

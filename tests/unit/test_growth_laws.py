@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import pytest
 
-import pypmix
 from lib.group_member import ALL, MIDDLE, Member
 from lib.server_world import Client, World, text
+from lib.steps import count_steps
 from pypmix.engine.python.serverdata import Store
 from pypmix.standard import attrs, statuses
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import greeting
 from pypmix.wire.messages import Command
 
-ROOT = os.path.dirname(pypmix.__file__) + "/"
 CODE = -4242
 RANGE_SESSION = 4
 COLLECT = attrs.COLLECT_DATA(True)
@@ -95,27 +91,6 @@ class Ranks(World):
         self.advance(100)
 
 
-def steps_of(function):
-    """Return how many instructions of the interpreter a call carries out in pypmix."""
-    count = 0
-
-    def trace(frame, event, _argument):
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(ROOT):
-            return None
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 HISTORIES = {
     "rounds": Ranks.exchange,
     "groups": Ranks.group,
@@ -147,7 +122,7 @@ def test_a_long_history_costs_nothing(history):
         found = {}
         for what, operation in OPERATIONS.items():
             operation(ranks)
-            found[what] = min(steps_of(lambda operation=operation: operation(ranks)) for _ in range(2))
+            found[what] = min(count_steps(lambda operation=operation: operation(ranks)) for _ in range(2))
         return found
 
     short = measure(HISTORIES[history], FEW)
@@ -168,11 +143,55 @@ def test_the_end_of_a_proc_costs_no_more_beside_groups_of_others():
             member.construct(name="own", procs=[Proc("job", rank) for rank in (2, 3, 4)])
         assert len(world.server.store.groups) == others + 1
         ranks[4].client.die()  # the first one looks at the groups once for all
-        found = steps_of(ranks[3].client.die)
+        found = count_steps(ranks[3].client.die)
         assert world.server.store.groups["own"] == (Proc("job", 2),)
         return found
 
     assert steps(200) <= MOST * steps(2)
+
+
+@pytest.mark.parametrize("what", ["a reader ends", "a reader's commit", "a job ends", "a job is added"])
+def test_waits_and_connections_of_others_cost_nothing(what):
+    """Where each of many ranks waits for a value of its own, looks at all would grow with their square."""
+
+    def steps(others):
+        world = World(2)
+        world.add("others", others)
+        world.add("short", 1)
+        for rank in range(others):
+            reader = Client(world, rank, "others").connect()
+            reader.get((rank + 1) % others, f"key.{rank}")
+        world.server.modex.sharing.request(Proc("later", 0), lambda *_: None)
+        for index in range(others):
+            world.server.modex.sharing.request(Proc(f"unknown.{index}", 0), lambda *_: None)
+        zero, one = world.clients(0, 1)
+        tag = zero.get(1, "own")
+        assert len(world.server.modex.pending()) == 2 * others + 2
+        if what == "a reader ends":
+            return count_steps(zero.die)
+        if what == "a reader's commit":
+            found = count_steps(lambda: one.commit(("own", text("x"))))
+            assert zero.value(tag, 1, "own") == text("x")
+            return found
+        if what == "a job ends":
+            return count_steps(lambda: world.server.deregister_nspace("short"))
+        return count_steps(lambda: world.add("later", 1))
+
+    steps(2)  # fills the caches of the process
+    assert steps(200) == steps(2)
+
+
+def test_the_waits_for_one_value_cost_each_reader_the_same():
+    def steps(readers):
+        world = World(readers + 1)
+        clients = world.clients(*range(readers + 1))
+        tags = [client.get(readers, "late") for client in clients[:-1]]
+        found = count_steps(lambda: clients[-1].commit(("late", text("x"))))
+        assert clients[0].value(tags[0], readers, "late") == text("x")
+        return found
+
+    steps(2)
+    assert steps(200) <= 100 * steps(2)
 
 
 def test_a_group_of_a_name_costs_no_more_beside_others_of_that_name():
@@ -180,7 +199,7 @@ def test_a_group_of_a_name_costs_no_more_beside_others_of_that_name():
         store = Store()
         for index in range(others):
             store.put_group(store.free_key("g"), (Proc("job", index),))
-        return steps_of(lambda: store.free_key("g"))
+        return count_steps(lambda: store.free_key("g"))
 
     assert steps(200) == steps(2)
 

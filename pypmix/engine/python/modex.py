@@ -164,7 +164,8 @@ class Modex:
         self._everyone = everyone
         self._host = host
         self._limits = limits
-        self._waiting: dict[Process | Namespace, list[Waiting]] = {}
+        self._waiting: dict[Process | Namespace, dict[Waiting, None]] = {}
+        """The waiting gets by what they wait for, the oldest first; a dict, since each is removed by itself."""
         self._fetching: dict[Process, dict[str, Fetch]] = {}
         """The questions that the host has before it, by proc and key; an empty key asks for all values."""
         self.sharing = ModexRequests(clock, store)
@@ -184,7 +185,7 @@ class Modex:
 
     def forsake(self, place: Process | Namespace) -> None:
         """End the requests that wait for a proc or an nspace that will commit no further data."""
-        for waiting in self._waiting.get(place, [])[:]:
+        for waiting in list(self._waiting.get(place, ())):
             self._give_up(waiting, statuses.ERR_NOT_FOUND)
         if isinstance(place, Process):
             self.sharing.answer_departed(place)
@@ -197,10 +198,8 @@ class Modex:
 
     def forget(self, peer: Peer) -> None:
         """Forget the waiting gets of a reader that has disconnected."""
-        if peer.waiting:
-            for waits in list(self._waiting.values()):
-                for waiting in [wait for wait in waits if wait.peer is peer]:
-                    self._end_wait(waiting)
+        for waiting in list(peer.waits):
+            self._end_wait(waiting)
 
     def commit(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Store a client's commit, and answer the gets that wait for it."""
@@ -219,7 +218,7 @@ class Modex:
     def _changed(self, process: Process) -> None:
         """Check the gets that wait for a value of a proc, or of any proc in its nspace."""
         for place in (process, process.namespace):
-            for waiting in self._waiting.get(place, ())[:]:
+            for waiting in list(self._waiting.get(place, ())):
                 self._look_again(waiting, process)
 
     def _tell_deleted(self, proc: Proc, scope: int, key: str, deleter: Peer | None = None) -> None:
@@ -320,7 +319,8 @@ class Modex:
         """Let a get wait: for a commit here, or for data that the host fetches from another server."""
         self._count_wait(peer)
         waiting = Waiting(peer, tag, request, place, reply, self._clock.now())
-        self._waiting.setdefault(place, []).append(waiting)
+        self._waiting.setdefault(place, {})[waiting] = None
+        peer.waits[waiting] = None
         remote = isinstance(place, Process) and not place.local
         # The host decides how long another server may take.
         timeout = request.timeout or (0.0 if remote else GET_SECONDS)
@@ -359,7 +359,7 @@ class Modex:
             status = status_of(error)
             if error is None:
                 status = self.take_in(data, (process.proc,), f"the data of {process.proc}")
-            for waiting in self._waiting.get(process, ())[:]:
+            for waiting in list(self._waiting.get(process, ())):
                 if waiting.request.key != request.key or waiting not in self._waiting.get(process, ()):
                     continue
                 if status == statuses.ERR_TIMEOUT and (
@@ -444,7 +444,7 @@ class Modex:
 
     def _end_wait(self, waiting: Waiting) -> None:
         waits = self._waiting[waiting.place]
-        waits.remove(waiting)
+        del waits[waiting], waiting.peer.waits[waiting]
         if not waits:
             del self._waiting[waiting.place]
         waiting.peer.waiting -= 1

@@ -46,7 +46,8 @@ class ModexRequests:
     def __init__(self, clock: Clock, store: Store) -> None:
         self._clock = clock
         self._store = store
-        self._requests: dict[Proc, list[DataRequest]] = {}
+        self._requests: dict[str, dict[Proc, list[DataRequest]]] = {}
+        """The requests that wait, by the nspace and the proc."""
         self._number = 0
 
     def request(self, proc: Proc, done: Done[bytes], key: str = "", timeout: float = 0.0) -> None:
@@ -72,7 +73,7 @@ class ModexRequests:
             request.done(None, OutOfResources(f"{self._number} requests wait already"))
             return
         self._number += 1
-        self._requests.setdefault(proc, []).append(request)
+        self._requests.setdefault(proc.nspace, {}).setdefault(proc, []).append(request)
         now = self._clock.now()
         if namespace is None and (request.deadline is None or request.deadline > now + UNKNOWN_SECONDS):
             error: PMIxError = NotFound(f"{proc} is not known", procs=(proc,))
@@ -87,21 +88,20 @@ class ModexRequests:
         """Return the requests that wait."""
         return [
             Pending("dmodex_request", request.key or "data", (), (proc,), request.since)
-            for proc, requests in self._requests.items()
+            for procs in self._requests.values()
+            for proc, requests in procs.items()
             for request in requests
         ]
 
     def registered(self, namespace: Namespace) -> None:
         """Process the requests of other servers that arrived before their nspace was registered."""
-        for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
+        for proc in list(self._requests.get(namespace.name, ())):
             for request in self._take_requests(proc):
                 self._take(proc, request)
 
     def committed(self, process: Process) -> None:
         """Answer the requests that a commit of a proc satisfies."""
-        requests = self._requests.get(process.proc)
-        if requests is None:
-            return
+        requests = self._requests.get(process.proc.nspace, {}).get(process.proc, ())
         ready = [request for request in requests if _has(process, request.key)]
         if ready:
             data = data_of((process,))
@@ -112,19 +112,19 @@ class ModexRequests:
         """Answer all requests for a proc that has departed: it will commit no further data."""
         if not process.committed:
             self._refuse(process.proc, f"{process.proc} has gone without a commit")
-        elif process.proc in self._requests:
+        elif requests := self._take_requests(process.proc):
             data = data_of((process,))
-            for request in self._take_requests(process.proc):
+            for request in requests:
                 request.done(data, None)
 
     def refuse_job(self, namespace: Namespace) -> None:
         """Refuse the requests for procs of a job that has ended."""
-        for proc in [proc for proc in self._requests if proc.nspace == namespace.name]:
+        for proc in list(self._requests.get(namespace.name, ())):
             self._refuse(proc, f"the job {namespace.name} is over")
 
     def close(self) -> None:
         """Refuse all waiting requests."""
-        for proc in list(self._requests):
+        for proc in [proc for procs in self._requests.values() for proc in procs]:
             self._refuse(proc, "the server is closed")
 
     def _expire(self, proc: Proc, request: DataRequest, error: PMIxError) -> None:
@@ -137,11 +137,14 @@ class ModexRequests:
 
     def _take_requests(self, proc: Proc, chosen: list[DataRequest] | None = None) -> list[DataRequest]:
         """Remove the requests for a proc, or some of them, and return them to be answered."""
-        requests = self._requests.pop(proc, [])
+        procs = self._requests.get(proc.nspace, {})
+        requests = procs.pop(proc, [])
         if chosen is None:
             chosen = requests
         elif len(chosen) < len(requests):
-            self._requests[proc] = [request for request in requests if request not in chosen]
+            procs[proc] = [request for request in requests if request not in chosen]
+        if not procs:
+            self._requests.pop(proc.nspace, None)
         self._number -= len(chosen)
         for request in chosen:
             if request.timer is not None:

@@ -205,8 +205,6 @@ class Server(Node):
         namespace = self.store.remove(nspace)
         if namespace is None:
             return
-        for peer in self.everyone():
-            peer.plan = peer.bundle = None
         for process in namespace.processes.values():
             if not process.local:
                 continue
