@@ -8,7 +8,7 @@ from functools import partial
 from pypmix.cli.parser import UsageError
 from pypmix.host.addresses import ANYWHERE, listening_address, own_addresses
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
-from pypmix.host.rosters.choosing import choose
+from pypmix.host.rosters.choosing import SLURM_JOB, choose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Cluster:
         from pypmix.host.rosters.slurm_group import here
 
         try:
-            return here(env) if "SLURM_JOB_ID" in env else (0, "")
+            return here(env) if SLURM_JOB in env else (0, "")
         except RosterError as error:
             raise UsageError(str(error)) from None
 

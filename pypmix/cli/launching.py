@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from pypmix.host.terms import GRACE
 from pypmix.reports import read
 
-GRACE = 5.0
-"""Seconds that a launcher has to end its job after a request."""
-
+END_SECONDS = 2 * GRACE
+"""Seconds that a launcher has to end its job after a request: its ranks have half of it."""
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended."""
@@ -114,7 +114,7 @@ class Running:
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             try:
-                self._process.wait(GRACE)
+                self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
         self._signal(signal.SIGKILL)

@@ -15,7 +15,7 @@ from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.binding import NONE, Binding
 from pypmix.host.job import Application
 from pypmix.host.mapping import RANKFILE, RANKINGS, Mapping
-from pypmix.host.terms import GRACE, Terms
+from pypmix.host.terms import GRACE, PATIENCE, Terms
 from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
@@ -493,7 +493,7 @@ OPTIONS = (
         "patience",
         ("--node-timeout",),
         "SECONDS",
-        "The time in which all nodes have to be there; 30 s if not given.",
+        f"The time in which all nodes have to be there; {PATIENCE:g} s if not given.",
         _seconds,
     ),
     Option(
@@ -598,7 +598,7 @@ class NodeSelection(Record):
     symmetric: tuple[int, int] | None = None
     meet: str = ""
     secret_file: str = ""
-    patience: float = 30.0
+    patience: float = PATIENCE
     keep_alive: float = KEEP_ALIVE_SECONDS
     plain: bool = False
     others: tuple[Host, ...] = ()

@@ -34,7 +34,7 @@ from pypmix.compat.values import (
 )
 from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.ops.events import is_set
-from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
+from pypmix.standard.ops.publishing import read_publish
 from pypmix.standard.types import DataArray, Info, Proc, Query, Value
 
 TYPE_CHECKING = False
@@ -163,16 +163,13 @@ def abort(status: object, message: object, peers: object) -> ops.Abort:
 
 
 def publish(dicts: object) -> ops.Publish:
-    data: list[Info] = []
-    directives: list[Info] = []
-    given = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
-    for info in to_infos(dicts):
-        if info.key in given:
-            given[info.key] = to_int(codes.UINT8, info.value.data)
+    infos = to_infos(dicts)
+    for info in infos:
+        if info.key in (keys.RANGE, keys.PERSISTENCE):
+            to_int(codes.UINT8, info.value.data)
         else:
             travelling(info.value)
-            (directives if info.key.startswith(ops.RESERVED_PREFIX) else data).append(info)
-    return ops.Publish(tuple(data), given[keys.RANGE], given[keys.PERSISTENCE], tuple(directives))
+    return read_publish(infos)
 
 
 def lookup(key_list: object, dicts: object) -> ops.Lookup:

@@ -20,6 +20,9 @@ SLURM = "slurm.pmix."
 LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 
+TIMEOUT_GRACE = 0.5
+"""Seconds beyond the caller's time limit in which a server may report the timeout; some releases ignore the limit."""
+
 
 TIMED_OUT = "timed out before all processes arrived"
 """The text for a collective whose time is over."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.standard import attrs, statuses
+from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.codes import SIZE
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotSupported
@@ -26,7 +26,6 @@ ADDED = attrs.GROUP_ADD_MEMBERS.key
 TOLD = frozenset({attrs.GROUP_INFO.key, attrs.GROUP_INFO_ARRAY.key, attrs.GROUP_ENDPT_DATA.key})
 """The keys of the data that members exchange."""
 
-LOCAL_STATUS = attrs.LOCAL_COLLECTIVE_STATUS.key
 QUERIES = frozenset((attrs.QUERY_NUM_GROUPS.key, attrs.QUERY_GROUP_NAMES.key, attrs.QUERY_GROUP_MEMBERSHIP.key))
 EVENTS = frozenset(
     (EventCode.GROUP_LEFT, EventCode.GROUP_CONSTRUCT_COMPLETE, EventCode.GROUP_MEMBERSHIP_UPDATE, statuses.TALK)
@@ -47,7 +46,7 @@ def was_broken(op: Op[Any]) -> bool:
     """Return True if a server reports that some of its members ended before all had arrived; it does not name them."""
     lost = statuses.ERR_LOST_CONNECTION, statuses.ERR_PARTIAL_SUCCESS
     directives = op.directives if isinstance(op, GroupUpcall) else ()
-    return bool([info for info in directives if info[0] == LOCAL_STATUS and info[1][1] in lost])
+    return bool([info for info in directives if info[0] == keys.LOCAL_COLLECTIVE_STATUS and info[1][1] in lost])
 
 
 def _group(host: Manager, upcall: Upcall) -> None:

@@ -16,7 +16,7 @@ from pypmix.host.directives import name_of
 from pypmix.standard import attrs
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import NotSupported, OutOfResources, PMIxError
-from pypmix.standard.logtext import printable
+from pypmix.standard.logtext import iso_time, printable
 from pypmix.standard.ops import Log
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import Proc
@@ -76,7 +76,7 @@ class _Entry:
 
     @property
     def stamp(self) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self.time))
+        return iso_time(self.time)
 
     def lines(self, text: str, channel: str) -> bytes:
         """Return a text in its written form: whole lines, each with the requested prefix."""

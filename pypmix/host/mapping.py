@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from pypmix.host.rankfile import Line
     from pypmix.topology.shape import Device
 
-RANKINGS = ("slot", "node", "fill", "span")
+OF_NODES = ("slot", "node")
+"""The mappings that count the slots of nodes, without regard to their hardware."""
+
+RANKINGS = (*OF_NODES, "fill", "span")
 OVERSUBSCRIPTION = ("oversubscribe", "nooversubscribe")
 DEVICE = "device"
 DEVICES = ("gpu",)
@@ -144,7 +147,7 @@ class Mapping(Record):
             found, words = found.replace(each=each), words[2:]
         by, *rest = words
         name, _, value = by.partition("=")
-        if by in ("slot", "node"):
+        if by in OF_NODES:
             found = found.replace(by=by)
         elif level_of(by):
             found = found.replace(by=level_of(by))
@@ -207,7 +210,7 @@ class Mapping(Record):
             return self.binding.level
         if self.by in LEVELS and self.binding.width == 1:
             return self.by
-        return "numa" if self.by in ("slot", "node") and self.binding.width == 1 else self.binding.unit
+        return "numa" if self.by in OF_NODES and self.binding.width == 1 else self.binding.unit
 
     @property
     def needs_hardware(self) -> bool:
@@ -330,7 +333,7 @@ def _spots(rooms: Sequence[Room], used: list[int], size: int, mapping: Mapping, 
     if mapping.each and mapping.by in LEVELS:
         return _of_each_object(rooms, used, size, mapping)
     counts = _counts(rooms, used, size, mapping)
-    if mapping.by in ("slot", "node") or not mapping.by:
+    if mapping.by in OF_NODES or not mapping.by:
         return [Spot(node) for node, count in enumerate(counts) for _ in range(count)]
     found = []
     for node, count in enumerate(counts):

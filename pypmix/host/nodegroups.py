@@ -10,7 +10,7 @@ from pypmix.engine.collective import rules
 from pypmix.engine.groups.talk import ENDED, WITHOUT, found, keep, left_in, procs, say
 from pypmix.host.exchange.grouprecord import GroupRecord
 from pypmix.host.exchange.queries import KEYS, find_groups
-from pypmix.host.groups import ADDED, ASSIGN_CONTEXT_ID, CONTEXT_ID, EVENTS, LOCAL_STATUS, TOLD
+from pypmix.host.groups import ADDED, ASSIGN_CONTEXT_ID, CONTEXT_ID, EVENTS, TOLD
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import SUCCESSES, NotFound, NotSupported, PMIxError, error_for
 from pypmix.standard.ops import GroupUpcall, Notification, NotifyEvent, QueryInfo
@@ -154,7 +154,7 @@ class NodeGroups:
             PMIxError: The construct fails.
         """
         infos, called = op.directives, self._expanded.get(op.procs) or self._expand(op.procs)
-        status = (given.get(LOCAL_STATUS) and number_in(infos, LOCAL_STATUS)) or 0
+        status = (given.get(keys.LOCAL_COLLECTIVE_STATUS) and number_in(infos, keys.LOCAL_COLLECTIVE_STATUS)) or 0
         overdue = status == statuses.ERR_TIMEOUT and is_set(infos, keys.GROUP_OPTIONAL)
         if status and status not in SUCCESSES and status not in LOST and not overdue:
             raise error_for(status)("the server has ended it", status=status, operation=rules.CONSTRUCT)
@@ -184,7 +184,7 @@ class NodeGroups:
         """
         members = self._expanded.get(op.procs) or self._expand(op.procs)
         absent = self._absent(members) if self._gone or self._former else frozenset()
-        status = number_in(op.directives, LOCAL_STATUS) or 0
+        status = number_in(op.directives, keys.LOCAL_COLLECTIVE_STATUS) or 0
         if members and len(absent) == len(members) and not is_set(op.directives, keys.GROUP_NOTIFY_TERMINATION):
             raise _failure(statuses.ERR_PARTIAL_SUCCESS, rules.DESTRUCT, absent)
         if status and status not in SUCCESSES and status != statuses.ERR_PARTIAL_SUCCESS:

@@ -8,6 +8,7 @@ import stat
 import time
 
 from pypmix.host.loop import READ, WRITE
+from pypmix.standard.logtext import iso_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -297,7 +298,9 @@ class Stream:
 
     def _tagged(self, data: bytearray) -> bytearray:
         assert self._sink is not None
-        tag = (_stamp() if self._stamped else b"") + self._tag
+        tag = self._tag
+        if self._stamped:
+            tag = f"{iso_time(time.time(), milliseconds=True)} ".encode() + tag
         whole = data.endswith(b"\n")
         lines = (data[:-1] if whole else data).replace(b"\n", b"\n" + tag)
         if not self._sink.is_open(self):
@@ -335,13 +338,6 @@ class Stream:
             self._copy.close()
         if self.tap is not None:
             self.tap(b"")
-
-
-def _stamp() -> bytes:
-    """Return the local time in ISO 8601, with milliseconds and a blank."""
-    now = time.time()
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
-    return f"{text}.{int(now % 1 * 1000):03} ".encode()
 
 
 def channel(fd: int) -> tuple[int, int]:

@@ -35,8 +35,9 @@ from pypmix.host.outcome import listed
 from pypmix.host.placing import placed
 from pypmix.host.preload import send_piece
 from pypmix.host.remote import TRY_INTERFACE, RemoteNode, RemoteShare, apart
-from pypmix.host.rosters.base import NOT_OURS, PATIENCE
+from pypmix.host.rosters.base import NOT_OURS
 from pypmix.host.sites import Site
+from pypmix.host.terms import PATIENCE
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import NotFound, PMIxError

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 GRACE = 5.0
 """Seconds that ranks have between the request to end and SIGKILL, without `--grace`."""
 
+PATIENCE = 30.0
+"""Seconds for all nodes of a session to be ready, without `--node-timeout`."""
+
 
 def check_restarts(terms: Terms, native: bool, remote: bool) -> None:
     """Raise `ValueError` if a host cannot start ranks again as a job's terms say.

@@ -40,6 +40,12 @@ def printable(text: object, most: int = MOST) -> str:
     return "".join([c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown])
 
 
+def iso_time(moment: float, *, milliseconds: bool = False) -> str:
+    """Return a time in seconds since 1970 as local time in ISO 8601, without a time zone."""
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(moment))
+    return f"{text}.{int(moment % 1 * 1000):03}" if milliseconds else text
+
+
 def printable_lines(text: object) -> str:
     """Return a text of several lines with `printable` applied to each."""
     return "\n".join([printable(line) for line in str(text).split("\n")])

@@ -239,6 +239,19 @@ def test_what_the_host_has_before_it_is_bounded(world, client):
     assert client.status(again) == statuses.SUCCESS
 
 
+def test_gets_and_requests_of_the_host_have_one_limit(world, client):
+    world.server.limits = Limits(requests=2)
+    get = client.get(1, "k")
+    client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=())
+    refused = client.get(1, "other")
+    assert client.status(refused) == statuses.ERR_OUT_OF_RESOURCE and client.status(get) is None
+    world.answer.pop()(None, None)
+    assert client.status(client.get(1, "other")) is None
+    assert client.status(client.ask(Command.LOG, timestamp=0, data=(INFO,), directives=())) == (
+        statuses.ERR_OUT_OF_RESOURCE
+    )
+
+
 def test_a_heartbeat_is_an_upcall_and_has_no_reply(world, client):
     client.link.owner.received(frame(0, TAG_HEARTBEAT, b""))
     world.answer.pop()(None, None)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lib.group_port import A, B, C, D, Port, failed
-from pypmix.engine.groups.constructing import GRACE as GRACE_OF_OURS
-from pypmix.engine.groups.constructing import MAX_SELECTED, verdict
-from pypmix.engine.groups.foreign.constructing import GRACE, IMMEDIATE, LEAVE_GRACE, LOSS_GRACE
+from pypmix.engine.common import TIMEOUT_GRACE
+from pypmix.engine.groups.constructing import MAX_SELECTED, SERVER_GRACE, verdict
+from pypmix.engine.groups.foreign.constructing import IMMEDIATE, LEAVE_GRACE, LOSS_GRACE
 from pypmix.engine.groups.talk import REACTS, SAYS, VERDICT, flag, found, listed, proc, procs, text
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, OperationTimeout, PartialSuccess, PMIxError
@@ -159,7 +159,7 @@ def test_a_gathered_group_has_the_members_that_the_server_tells() -> None:
 # Time
 
 
-@pytest.mark.parametrize(("adapts", "grace"), [(False, GRACE), (True, GRACE_OF_OURS)])
+@pytest.mark.parametrize(("adapts", "grace"), [(False, TIMEOUT_GRACE), (True, SERVER_GRACE)])
 def test_a_name_stays_busy_until_the_server_has_answered(adapts: bool, grace: float) -> None:
     port = Port((5, 0, 11), adapts=adapts)
     op = GroupConstruct("g", (A, B), (attrs.TIMEOUT(2),))
@@ -199,7 +199,7 @@ def test_a_destruct_that_was_given_up_leaves_the_group() -> None:
     port = Port()
     port.built(A, B)
     outcome = port.start(GroupDestruct("g", (attrs.TIMEOUT(1),)))
-    port.pass_time(1 + GRACE)
+    port.pass_time(1 + TIMEOUT_GRACE)
     failed(outcome, OperationTimeout)
     assert port.agent.standing.state("g") is not None
     failed(port.start(GroupDestruct("g")), PMIxError, statuses.ERR_RESOURCE_BUSY)
@@ -453,7 +453,7 @@ def test_the_time_of_a_fence_runs_here_as_well() -> None:
     port.built(A, B)
     outcome = fenced(port, attrs.TIMEOUT(1), FT)
     port.hear(statuses.GROUP_LEFT, B, text(keys.GROUP_ID, "g"))
-    port.pass_time(1 + GRACE)
+    port.pass_time(1 + TIMEOUT_GRACE)
     failed(outcome, OperationTimeout)
 
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import GroupDestruct, Notification
     from pypmix.standard.types import Value
 
-GRACE = 5.0
+SERVER_GRACE = 5.0
 """Seconds beyond the caller's time limit after which a construct ends here if the server has not answered."""
 
 MAX_SELECTED = 256
@@ -166,7 +166,7 @@ class Constructing:
             done(None, timed_out(limit, op.procs))
 
         # The server keeps the time, and may be late on a busy machine.
-        timer = self._port.later(limit + GRACE, expire) if limit > 0 else None
+        timer = self._port.later(limit + SERVER_GRACE, expire) if limit > 0 else None
 
         def finish(result: GroupResults | None, error: BaseException | None) -> None:
             if timer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pypmix.engine.common import COMMON
+from pypmix.engine.common import COMMON, TIMEOUT_GRACE
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.releases import OLDEST_LIBRARY
 from pypmix.standard.types import type_name
@@ -119,9 +119,6 @@ EVENTS_OF_THE_LIBRARY = frozenset(range(statuses.GROUP_MEMBER_FAILED, statuses.G
 Releases before 7 keep their handlers in one chain with the process's handlers, and an earlier handler can end it.
 """
 
-GRACE = 0.5
-"""The seconds that the library has to report a timeout before the engine reports it."""
-
 
 def check_types(infos: Sequence[Info]) -> None:
     """Raise `TypeError` if a release would read the value of an info as another type."""
@@ -155,7 +152,7 @@ def deadline(directives: Sequence[Info], key: str = keys.TIMEOUT) -> float:
     """Return the seconds after which the engine ends an operation itself; -1 if no timeout was given."""
     for info in directives:
         if info.key == key and isinstance(info.value.data, int) and info.value.data > 0:
-            return min(info.value.data, 1 << 31) + GRACE
+            return min(info.value.data, 1 << 31) + TIMEOUT_GRACE
     return -1.0
 
 

@@ -26,6 +26,7 @@ from pypmix.standard.errors import (
     Unreachable,
     error_for,
 )
+from pypmix.standard.ops.core import collecting
 from pypmix.standard.releases import parse_release, release_text
 from pypmix.standard.types import RANGES, RANK_INVALID, RANK_WILDCARD, DataArray, Info, Proc, Query, Value, decimal
 from pypmix.wire.readers import rule_of, rule_of_library
@@ -56,7 +57,6 @@ CORE = ops.Op.__module__
 OURS = frozenset(("connect.nspace", "connect.directives"))
 """The features that only servers of the Python engine have."""
 
-COLLECT = Info(keys.COLLECT_DATA, Value(codes.BOOL, True))
 REFRESH = Info(keys.GET_REFRESH_CACHE, Value(codes.BOOL, True))
 REFRESH_QUERY = Info(keys.QUERY_REFRESH_CACHE, Value(codes.BOOL, True))
 
@@ -628,11 +628,9 @@ class NativeSession(Connection):
         directives = op.directives
         if directives and (self.groups is None or not self.groups.support.identifies_callers):
             directives = tuple([info for info in directives if info.key != ops.FENCE_PARTICIPANTS])
-        if self.slurm:
-            # Without data, Slurm's fence ends before all procs have arrived.
-            directives = (COLLECT, *[info for info in directives if info.key != COLLECT.key])
-        elif op.collect:
-            directives = (COLLECT, *directives)
+        if self.slurm or op.collect:
+            # Without data, Slurm's fence ends before all procs have joined.
+            directives = collecting(directives)
         infos, ninfos = self.marshal.infos(directives)
         try:
             procs, count = self.marshal.procs(participants)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.common import SLURM, TIMED_OUT, suggest_key
+from pypmix.engine.common import SLURM, TIMED_OUT, TIMEOUT_GRACE, suggest_key
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, GetDirectives, is_true, seconds
@@ -69,6 +69,7 @@ from pypmix.standard.ops import (
     Op,
     Put,
 )
+from pypmix.standard.ops.core import COLLECT, collecting
 from pypmix.standard.record import Record
 from pypmix.standard.releases import release_text
 from pypmix.standard.types import Info, Proc, Value
@@ -189,9 +190,6 @@ before that. A connection that ends in between counts as lost: every later fence
 and ends before all procs have joined. A client in C needs longer than this pause to close.
 """
 
-TIMEOUT_GRACE = 0.5
-"""Seconds that a server gets beyond `PMIX_TIMEOUT` to report it; some releases ignore the directive."""
-
 WITHDRAW_WAIT = 5.0
 """Seconds that a server of this engine gets to report the end of a collective that the caller gives up.
 
@@ -204,9 +202,7 @@ COLLECTIVES = frozenset(("Fence", "Connect", "Disconnect", "GroupConstruct", "Gr
 MAX_ANSWERS = 256
 """The most answers that are kept for the next calls of collectives that were given up."""
 
-_TRUE = Value.unchecked(codes.BOOL, True)
-_COLLECT = Info.unchecked(keys.COLLECT_DATA, _TRUE, 0)
-_IMMEDIATE = Info.unchecked(keys.IMMEDIATE, _TRUE, 0)
+_IMMEDIATE = Info.unchecked(keys.IMMEDIATE, Value.unchecked(codes.BOOL, True), 0)
 _REMOTE = Info.unchecked(keys.DATA_SCOPE, Value.unchecked(codes.SCOPE, SCOPE_REMOTE), 0)
 _SCOPE_NAMES = {1: "LOCAL", 2: "REMOTE", 3: "GLOBAL", 4: "INTERNAL"}
 
@@ -915,7 +911,7 @@ class Client:
         error.hint = "start it with a launcher, such as `pypmix run`"
         self.fail(call, error)
 
-    def limit(self, call: Call, seconds: int) -> None:
+    def limit(self, call: Call, seconds: float) -> None:
         """Give up when a server has not answered in the time that it was given, and a moment more; 0 sets no limit."""
         if seconds:
             self._set_deadline(call, self.now + seconds + TIMEOUT_GRACE)
@@ -1293,10 +1289,9 @@ class Client:
             except NotSupported as error:
                 self.fail(call, error)
                 return
-            # Without data, its fence ends before all procs have joined.
-            infos = (_COLLECT, *[info for info in infos if info.key != keys.COLLECT_DATA])
-        elif op.collect and not any(info.key == keys.COLLECT_DATA for info in infos):
-            infos = (_COLLECT, *infos)
+        if self.slurm or op.collect:
+            # Without data, Slurm's fence ends before all procs have joined.
+            infos = collecting(infos)
         if infos and not self.adapts:
             infos = tuple([info for info in infos if info.key != FENCE_PARTICIPANTS])
         call.infos = infos
@@ -1306,7 +1301,7 @@ class Client:
     def _fence_all(self, call: Call, op: Fence) -> None:
         """Fence with all of the job, which every rank of a job does again and again: the request is always the same."""
         if op.collect:
-            call.infos = (_COLLECT,)
+            call.infos = (COLLECT,)
         payload = self._fences.get(op.collect)
         if payload is None:
             payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._whole_job, call.infos, self.rule)
@@ -1539,7 +1534,7 @@ class Client:
         elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
             self.limit(call, timeout_of(op))
-            infos = (_COLLECT,) if self.slurm else ()
+            infos = (COLLECT,) if self.slurm else ()
             self.contribute(call, self._whole_job, encode_fence(self.buffer_type, self._whole_job, infos, self.rule))
         else:
             self._leave(call)

@@ -317,7 +317,7 @@ class Modex:
 
     def _wait(self, peer: Peer, tag: int, request: GetRequest, place: Process | Namespace, reply: Reply) -> None:
         """Let a get wait: for a commit here, or for data that the host fetches from another server."""
-        self._count_wait(peer)
+        peer.count_request("get")
         waiting = Waiting(peer, tag, request, place, reply, self._clock.now())
         self._waiting.setdefault(place, {})[waiting] = None
         peer.waits[waiting] = None
@@ -329,16 +329,6 @@ class Modex:
         if remote:
             assert isinstance(place, Process)
             self._fetch(place, waiting)
-
-    def _count_wait(self, peer: Peer) -> None:
-        """Count a get of a client that has to wait.
-
-        Raises:
-            OutOfResources: Too many of them wait already.
-        """
-        if peer.waiting >= self._limits.requests:
-            raise self._limits.reached("requests", f"{peer.waiting} gets wait already", "get")
-        peer.waiting += 1
 
     def _fetch(self, process: Process, waiting: Waiting) -> None:
         """Ask the host for the committed data of a proc of another server, once for all gets that wait for it."""
@@ -591,7 +581,7 @@ class Modex:
 
     def _get_groups(self, peer: Peer, tag: int, request: GetRequest, target: Process) -> None:
         """Answer a get of the groups of a proc of another server; this server knows only groups with members here."""
-        self._count_wait(peer)
+        peer.count_request("get")
 
         def answer(result: object, error: BaseException | None) -> None:
             peer.waiting -= 1

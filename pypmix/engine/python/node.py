@@ -317,6 +317,17 @@ class Peer:
         if self.backlog:
             self.server.busy(self)
 
+    def count_request(self, operation: str) -> None:
+        """Count a request that has to wait, until `waiting` is decremented.
+
+        Raises:
+            OutOfResources: Too many requests of the connection wait already.
+        """
+        limits = self.server.limits
+        if self.waiting >= limits.requests:
+            raise limits.reached("requests", f"{self.waiting} requests wait already", operation)
+        self.waiting += 1
+
     def _account(self, pending: int) -> bool:
         """Count the bytes of an unfinished message; end the connection if its proc has too many of them."""
         process, limits = self.process, self.server.limits

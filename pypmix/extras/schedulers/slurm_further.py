@@ -18,6 +18,7 @@ import time
 
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, number
+from pypmix.host.rosters.choosing import SLURM_JOB
 from pypmix.host.rosters.names import expand
 from pypmix.host.rosters.slurm_group import allocated, started
 from pypmix.standard.logtext import printable
@@ -271,7 +272,7 @@ class FurtherNodes:
 
     def _time_left(self) -> str:
         """Return this job's remaining time, in Slurm's format; empty if it is unknown or unlimited."""
-        job = self._settings.env.get("SLURM_JOB_ID", "")
+        job = self._settings.env.get(SLURM_JOB, "")
         words = ["squeue", "--noheader", f"--jobs={job}", "--format=%L"]
         try:
             done = subprocess.run(

@@ -68,7 +68,6 @@ JOB_INFO = "pypmix.job"
 
 GROUP_ID = keys.GROUP_ID
 MEMBERSHIP = keys.GROUP_MEMBERSHIP
-LOCAL_STATUS = keys.LOCAL_COLLECTIVE_STATUS
 MEMBER_EVENTS = statuses.TALK, statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
 
 OWN = "host"
@@ -206,7 +205,8 @@ class Collectives:
             # The others no longer wait for this server, and it has no callers left to inform.
             self._unattended(upcall, kind, party, incarnation, directives)
             return
-        status = number_in(directives, LOCAL_STATUS) or statuses.SUCCESS if directives else statuses.SUCCESS
+        given = number_in(directives, keys.LOCAL_COLLECTIVE_STATUS) if directives else None
+        status = given or statuses.SUCCESS
         if status == statuses.ERR_LOST_CONNECTION and kind == CONSTRUCT:
             # Native servers from 7.0 on report this for a construct that continues without members that have ended.
             status = statuses.ERR_PARTIAL_SUCCESS
@@ -270,7 +270,7 @@ class Collectives:
 
     def _cancel(self, op: GroupUpcall) -> None:
         """Give up the operations of the server under a name: all of them, or the offers of some callers."""
-        given = number_in(op.directives, LOCAL_STATUS)
+        given = number_in(op.directives, keys.LOCAL_COLLECTIVE_STATUS)
         for local in self._participant.open():
             part = local.part
             meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol, runtime_checkable
 
+from pypmix.host.terms import PATIENCE
 from pypmix.standard.record import Record
 from pypmix.standard.types import decimal
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 GROUP = "pypmix.rosters"
 """The group of entry points whose names `--roster` takes."""
-
-PATIENCE = 30.0
-"""Seconds for all nodes to be ready."""
 
 NOT_OURS = -1
 """The `stdin` of a daemon whose standard input is not the launcher's: the roster has passed its line on."""

@@ -23,7 +23,9 @@ HOMES = {
 """The rosters of the core. They are tried in this order, with the registered rosters before Slurm's: an instance of
 Flux may run in a job of Slurm."""
 
-MARKS = {"kubernetes": "JOB_COMPLETION_INDEX", "slurm": "SLURM_JOB_ID"}
+KUBERNETES_INDEX = "JOB_COMPLETION_INDEX"
+SLURM_JOB = "SLURM_JOB_ID"
+MARKS = {"kubernetes": KUBERNETES_INDEX, "slurm": SLURM_JOB}
 """The variable that a resource manager sets for its jobs, by its roster: without it, the roster finds no nodes."""
 
 SLURM_STEP = "slurm."

@@ -1,7 +1,7 @@
 """The pods of an Indexed Job or a JobSet of Kubernetes, each of which runs the same `pypmix run`.
 
 The pod with index 0 is the launcher. Kubernetes sets a pod's index (JOB_COMPLETION_INDEX) and its host name
-`JOB-INDEX`, which others resolve below the headless service of the job. The manifest sets the number of pods
+`JOB-KUBERNETES_INDEX`, which others resolve below the headless service of the job. The manifest sets the number of pods
 (PYPMIX_NODES), the service (PYPMIX_SERVICE), and the path of the mounted secret (PYPMIX_SECRET_FILE). The name of the
 launcher's pod resolves once the pod has an address, so the others resolve it again until then. No other name needs to
 resolve: the launcher takes the address of a pod from its connection.
@@ -10,6 +10,7 @@ resolve: the launcher takes the address of a pod from its connection.
 from __future__ import annotations
 
 from pypmix.host.rosters.base import RosterError
+from pypmix.host.rosters.choosing import KUBERNETES_INDEX
 from pypmix.host.rosters.symmetric import Place, SymmetricRoster, meeting_point, secret
 from pypmix.standard.types import decimal
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 PORT = 7777
 
-INDEX = "JOB_COMPLETION_INDEX"
 NODES = "PYPMIX_NODES"
 SERVICE = "PYPMIX_SERVICE"
 
@@ -42,16 +42,18 @@ class KubernetesRoster(SymmetricRoster):
         env = settings.env
         if NODES not in env and SERVICE not in env:
             return ""
-        return f"pod {env.get(INDEX)} of {env.get(NODES)} of a Kubernetes Job"
+        return f"pod {env.get(KUBERNETES_INDEX)} of {env.get(NODES)} of a Kubernetes Job"
 
     @classmethod
     def place(cls, settings: Settings) -> Place:
         """Return the place that Kubernetes has given this pod."""
         env = settings.env
-        index = _number(env, INDEX, 0, "Kubernetes sets it in the pods of an Indexed Job (completionMode: Indexed)")
+        index = _number(
+            env, KUBERNETES_INDEX, 0, "Kubernetes sets it in the pods of an Indexed Job (completionMode: Indexed)"
+        )
         size = _number(env, NODES, 1, "the manifest sets it in each pod, to the Job's `completions`")
         if index >= size:
-            raise RosterError(f"{INDEX} is {index}, and {NODES} only {size}: it is the Job's `completions`")
+            raise RosterError(f"{KUBERNETES_INDEX} is {index}, and {NODES} only {size}: it is the Job's `completions`")
         own = env.get("HOSTNAME", "")
         job, dash, last = own.rpartition("-")
         numbered = dash and last == str(index)

@@ -13,6 +13,7 @@ import time
 from pypmix.host.extensions import load_extension
 from pypmix.host.placing import Node
 from pypmix.host.rosters.base import RosterError, number
+from pypmix.host.rosters.choosing import SLURM_JOB
 from pypmix.host.rosters.group import explained
 from pypmix.host.rosters.names import expand
 from pypmix.host.rosters.proof import Munge
@@ -40,7 +41,7 @@ class Step(SymmetricRoster):
     def place(cls, settings: Settings) -> Place:
         """Return the place that Slurm has given this task."""
         env = settings.env
-        job, step = number(env, "SLURM_JOB_ID"), number(env, "SLURM_STEP_ID")
+        job, step = number(env, SLURM_JOB), number(env, "SLURM_STEP_ID")
         names = tuple(expand(env.get("SLURM_STEP_NODELIST", "")))
         if settings.meet:
             addresses = [meeting_point(settings.meet)]
@@ -93,9 +94,9 @@ class SlurmRoster:
     def found(cls, settings: Settings) -> str:
         """Return a text with the job and its nodes; empty for a job of one node."""
         env = settings.env
-        if "SLURM_JOB_ID" not in env or shares(env):
+        if SLURM_JOB not in env or shares(env):
             return ""
-        job = env["SLURM_JOB_ID"]
+        job = env[SLURM_JOB]
         if symmetric(env):
             place, size = env.get("SLURM_PROCID"), env.get("SLURM_STEP_NUM_NODES")
             return f"task {place} of {size} of Slurm job {job}, step {env['SLURM_STEP_ID']}"

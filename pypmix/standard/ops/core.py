@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pypmix.standard import types
 from pypmix.standard._typing import Generic, TypeVar
+from pypmix.standard.codes import BOOL
+from pypmix.standard.keys import COLLECT_DATA
 from pypmix.standard.record import Record, RecordType
 from pypmix.standard.types import App, Info, Proc, Query, Value, check_name
 
@@ -26,6 +28,8 @@ DELETES = {DEL_LOCAL: SCOPE_LOCAL, DEL_REMOTE: SCOPE_REMOTE, DEL_GLOBAL: SCOPE_G
 PUT_SCOPES = frozenset((SCOPE_LOCAL, SCOPE_REMOTE, SCOPE_GLOBAL, SCOPE_INTERNAL, *DELETES))
 
 RESERVED_PREFIX = "pmix"
+
+COLLECT = Info.unchecked(COLLECT_DATA, Value.unchecked(BOOL, True), 0)
 
 
 _TUPLES: dict[str, type] = {f"tuple[{kind.__name__}, ...]": kind for kind in (App, Info, Proc, Query)}
@@ -157,6 +161,11 @@ class Fence(Op["frozenset[Proc] | None"]):
     def __validate__(self) -> None:
         instances("procs", self.procs, Proc)
         instances("directives", self.directives, Info)
+
+
+def collecting(directives: tuple[Info, ...]) -> tuple[Info, ...]:
+    """Return the directives of a fence that exchanges data, which `PMIX_COLLECT_DATA` says once and first."""
+    return (COLLECT, *[info for info in directives if info.key != COLLECT.key])
 
 
 class Get(Op[Value]):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from operator import itemgetter
 
+from pypmix.standard.keys import PERSISTENCE, RANGE
 from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key
 from pypmix.standard.types import Info, Pdata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RANGE_SESSION = 4
 RANGE_CUSTOM = 6
@@ -59,6 +64,19 @@ class Publish(Op[None]):
             raise ValueError(f"{self.range!r} is not a range to publish to")
         if self.persistence not in PERSISTENCES:
             raise ValueError(f"{self.persistence!r} is not a persistence to publish with")
+
+
+def read_publish(infos: Iterable[Info]) -> Publish:
+    """Return the operation of a request: its infos are the data, the terms and further directives in any order."""
+    terms = {RANGE: RANGE_SESSION, PERSISTENCE: PERSIST_APP}
+    data: list[Info] = []
+    directives: list[Info] = []
+    for info in infos:
+        if info.key in terms:
+            terms[info.key] = info.value.data
+        else:
+            (directives if info.key.startswith(RESERVED_PREFIX) else data).append(info)
+    return Publish(tuple(data), terms[RANGE], terms[PERSISTENCE], tuple(directives))
 
 
 class Lookup(Op[tuple[Pdata, ...]]):

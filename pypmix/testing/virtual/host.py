@@ -17,7 +17,7 @@ from pypmix.host.nodes import LocalNode, check_nodes
 from pypmix.host.running import Share
 from pypmix.host.serving import ServingManager
 from pypmix.host.sites import Site
-from pypmix.host.terms import Terms
+from pypmix.host.terms import GRACE, Terms
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.limits import Limits
 from pypmix.testing.virtual.server import VirtualServer
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 SPACE = "virtual"
 """The beginning of the nspaces of a simulation, which are the same in each run."""
-
-GRACE = 5.0
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 """Signals that end a rank: it has no handlers."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from pypmix.engine.collective.rules import DESTRUCT, is_ft
-from pypmix.engine.common import ignore
+from pypmix.engine.common import TIMEOUT_GRACE, ignore
 from pypmix.engine.groups.constructing import (
     Constructing,
     PendingCall,
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.standard.ops import Notification, Op
-
-GRACE = 0.5
-"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
 
 LOSS_GRACE = 2.0
 """Seconds that a server without support for groups gets to end an operation that names an ended proc."""
@@ -458,7 +455,7 @@ class ForeignConstructing(Constructing):
 
     def _set_limit(self, call: _Call) -> None:
         limit = found(call.op.directives, keys.TIMEOUT, int) or 0
-        call.timer = self._port.later(limit + GRACE, lambda: self._expire(call, limit)) if limit > 0 else None
+        call.timer = self._port.later(limit + TIMEOUT_GRACE, lambda: self._expire(call, limit)) if limit > 0 else None
 
     def _expire(self, call: _Call, limit: int) -> None:
         self._end(call.op.group, None, timed_out(limit, call.named), call)

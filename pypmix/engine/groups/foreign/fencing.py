@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.common import TIMEOUT_GRACE
 from pypmix.engine.groups.talk import found
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PartialSuccess, PMIxError
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from pypmix.engine.groups.agent import Agent, Timer
     from pypmix.standard.ops import Fence, Notification
     from pypmix.standard.types import Proc
-
-GRACE = 0.5
-"""Seconds beyond the caller's timeout in which a server may report the timeout itself."""
 
 LOSS_GRACE = 2.0
 """Seconds in which a fence may still end after a member has left or ended: the member may have called before."""
@@ -65,7 +63,7 @@ class Fencing:
         self._fences.append(fence)
         limit = found(op.directives, keys.TIMEOUT, int) or 0
         if limit > 0:
-            fence.timers.append(self._port.later(limit + GRACE, lambda: self._expire(fence, limit)))
+            fence.timers.append(self._port.later(limit + TIMEOUT_GRACE, lambda: self._expire(fence, limit)))
         self._ask(fence)
 
     def give_up(self, op: Fence) -> None:

@@ -14,7 +14,7 @@ from pypmix.standard import codes, keys, ops, statuses
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
-from pypmix.standard.ops.publishing import PERSIST_APP, RANGE_SESSION
+from pypmix.standard.ops.publishing import RANGE_SESSION, read_publish
 from pypmix.standard.record import Record
 from pypmix.standard.releases import PARTIAL_LOOKUP, PARTIAL_QUERY
 from pypmix.standard.types import MAX_NSLEN, Info, Pdata, Proc, check_name
@@ -207,15 +207,7 @@ def _fence(node: Node, raw: Any) -> Op[Any]:
 
 
 def _publish(node: Node, raw: Any) -> Op[Any]:
-    terms = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
-    data: list[Info] = []
-    directives: list[Info] = []
-    for info in node.infos(raw):
-        if info.key in terms:
-            terms[info.key] = info.value.data
-        else:
-            (directives if info.key.startswith(ops.RESERVED_PREFIX) else data).append(info)
-    return ops.Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
+    return read_publish(node.infos(raw))
 
 
 def _keys(node: Node, raw: Any) -> tuple[str, ...]:

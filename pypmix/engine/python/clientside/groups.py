@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pypmix.engine.faults import Steps
 from pypmix.engine.groups.agent import Agent
-from pypmix.engine.groups.constructing import FAILURES, reacting, results_of
+from pypmix.engine.groups.constructing import FAILURES, SERVER_GRACE, reacting, results_of
 from pypmix.engine.groups.foreign import support_of
 from pypmix.engine.groups.foreign.rules import TELLING, signed
 from pypmix.engine.python.client import Operation, timeout_of
@@ -53,9 +53,6 @@ PARTIAL: tuple[int, int, int] = (6, 0, 0)
 To clients of earlier ones that is how a construct fails.
 """
 
-
-SERVER_GRACE = 5
-"""Seconds beyond the caller's time limit after which a call is withdrawn if the server has not answered."""
 
 MAX_ANSWER = 65536
 """The longest answer that is kept, in bytes."""

@@ -12,9 +12,6 @@ from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, OutOfResources
 from pypmix.standard.ops import (
     FENCE_PARTICIPANTS,
-    PERSIST_APP,
-    RANGE_SESSION,
-    RESERVED_PREFIX,
     WITHDRAWAL,
     WITHDRAWAL_KIND,
     WITHDRAWAL_PROCS,
@@ -29,7 +26,6 @@ from pypmix.standard.ops import (
     Log,
     Lookup,
     ProcessMonitor,
-    Publish,
     QueryInfo,
     ResourceBlock,
     SessionControl,
@@ -39,6 +35,7 @@ from pypmix.standard.ops import (
 from pypmix.standard.ops.connecting import CONNECT_MADE
 from pypmix.standard.ops.core import returned
 from pypmix.standard.ops.events import is_set
+from pypmix.standard.ops.publishing import read_publish
 from pypmix.standard.releases import PARTIAL_LOOKUP, PARTIAL_QUERY
 from pypmix.standard.types import DeviceDistance, Info, Pdata, Value
 from pypmix.wire.messages import Command, reply_layout
@@ -89,21 +86,9 @@ def _distances(_op: Op[Any], result: object, _peer: Peer) -> Fields:
 # Operations for the host, made from requests.
 
 
-def _publish(fields: Fields) -> Publish:
-    terms = {keys.RANGE: RANGE_SESSION, keys.PERSISTENCE: PERSIST_APP}
-    data: list[Info] = []
-    directives: list[Info] = []
-    for info in fields["infos"]:
-        if info.key in terms:
-            terms[info.key] = info.value.data
-        else:
-            (directives if info.key.startswith(RESERVED_PREFIX) else data).append(info)
-    return Publish(tuple(data), terms[keys.RANGE], terms[keys.PERSISTENCE], tuple(directives))
-
-
 QUESTIONS: tuple[tuple[int, Callable[[Fields], Op[Any]], Reply | None], ...] = (
     # The user that these three name is ignored: the upcall carries the user that the server has admitted.
-    (Command.PUBLISHNB, _publish, None),
+    (Command.PUBLISHNB, lambda got: read_publish(got["infos"]), None),
     (Command.LOOKUPNB, lambda got: Lookup(tuple(dict.fromkeys(got["keys"])), got["infos"]), _lookup_fields),
     (Command.UNPUBLISHNB, lambda got: Unpublish(tuple(dict.fromkeys(got["keys"])), got["infos"]), None),
     (Command.LOG, lambda got: Log(got["data"], got["directives"], max(0, got["timestamp"])), None),
@@ -213,13 +198,13 @@ class Asking(Topic):
 
     def _ask(self, peer: Peer, op: Op[Any], answer: Callable[[Any, BaseException | None], None]) -> None:
         """Ask the host; its answer is dropped if the caller has disconnected in the meantime."""
+        peer.count_request(op.name)
         requests = self._pending.setdefault(peer, set())
-        if len(requests) >= self.server.limits.requests:
-            raise self.server.limits.reached("requests", f"the host has {len(requests)} requests already")
         asked = _PendingRequest(op, self.server.clock.now())
         requests.add(asked)
 
         def done(result: object, error: BaseException | None) -> None:
+            peer.waiting -= 1
             requests.discard(asked)
             if peer.open:
                 answer(result, error)
