@@ -417,6 +417,30 @@ def test_only_a_member_says_of_others_that_they_have_left_its_group():
     assert collectives.record.listed() == ()
 
 
+@pytest.mark.parametrize("claimed", [True, False])
+def test_what_only_a_failed_leader_has_heard_is_reported_again(world, claimed):
+    """The servers contribute again until the next leader, or all procs without one, have heard of each lost member."""
+    leads = {"a": (), "b": (one(GROUP_LEADER_PROC, P[1]),), "c": ()}
+    asked = [world.ask(name, construct(NOTIFY, *leads[name])) for name in "ab"]
+    world.hub.run()
+    world.crossings["c"].departed(P[3])
+    world.hub.run()
+    again = all_same([each.end for each in asked])
+    assert (procs_in(again, GROUP_ABSENT), procs_in(again, GROUP_LEADER_PROC)) == ((P[3],), (P[1],))
+    # The leader ends, and the other proc of its server contributes.
+    world.crossings["b"].departed(P[1])
+    again = all_same(world.all_ask(lambda name: construct(NOTIFY, *leads[name], number=2), names="ab"))
+    assert (procs_in(again, GROUP_ABSENT), procs_in(again, GROUP_LEADER_PROC)) == ((P[1], P[3]), (P[1],))
+    claims = (named(GROUP_CLAIMS, [P[0]]),) if claimed else ()
+    again = all_same(world.all_ask(lambda name: construct(NOTIFY, *leads[name], *claims, number=3), names="ab"))
+    assert procs_in(again, MEMBERS) is None
+    assert procs_in(again, GROUP_ABSENT) == (P[1], P[3])
+    assert procs_in(again, GROUP_LEADER_PROC) == ((P[0],) if claimed else None)
+    ends = all_same(world.all_ask(lambda name: construct(NOTIFY, *leads[name], number=4), names="ab"))
+    assert procs_in(ends, MEMBERS) == (P[0], P[2])
+    assert procs_in(ends, GROUP_LEADER_PROC) == ((P[0],) if claimed else None)
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_leader_that_ends_before_its_server_is_complete_is_known_to_the_others(world, declared):
     said = talk.text(keys.GROUP_ID, "g"), talk.text(talk.SAYS, talk.DECLARES)

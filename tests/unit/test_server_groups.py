@@ -1016,6 +1016,31 @@ def test_the_next_leader_alone_is_told_of_a_member_that_ends_while_it_is_chosen(
     assert codes_heard(one) == [statuses.GROUP_LEADER_SELECTED]
 
 
+@pytest.mark.parametrize("reacts", ["claim", "goes on", "not at all"])
+def test_the_next_leader_is_told_of_the_members_that_only_the_former_one_knew(reacts):
+    """If nobody leads next, all are told when all have called. Programs on libpmix do not react."""
+    cluster = Several((0, 1, 2, 3, 4))
+    zero, one, two, three, four = [cluster.member(rank) for rank in range(5)]
+    wanted = (NOTIFY,) if reacts == "not at all" else (NOTIFY, REACTS)
+    for member, infos in ((three, (LEAD,)), (zero, ()), (one, ())):
+        member.construct(*wanted, *infos, procs=job(0, 1, 2, 3, 4))
+    two.client.die()
+    assert codes_heard(three) == [statuses.GROUP_MEMBER_FAILED]
+    three.client.die()
+    if reacts != "not at all":
+        assert codes_heard(zero) == codes_heard(one) == [statuses.GROUP_LEADER_FAILED]
+        cluster.react(zero, Proc("job", 3), talk.CLAIM if reacts == "claim" else talk.GO_ON)
+        cluster.react(one, Proc("job", 3), talk.GO_ON)
+        before = [statuses.GROUP_LEADER_SELECTED]
+    else:
+        before = [statuses.GROUP_LEADER_FAILED, statuses.GROUP_LEADER_SELECTED]
+    later = [] if reacts == "claim" else [statuses.GROUP_MEMBER_FAILED]
+    assert codes_heard(zero) == ([*before, statuses.GROUP_MEMBER_FAILED] if reacts == "claim" else before)
+    assert codes_heard(one) == before
+    four.construct(*wanted, procs=job(0, 1, 2, 3, 4))
+    assert codes_heard(zero) == codes_heard(one) == later
+
+
 def test_rounds_until_all_servers_know_how_their_callers_react():
     cluster = Several((0, 1), (2, 3))
     zero, one = cluster.member(0), cluster.member(1)
@@ -1039,10 +1064,16 @@ def test_rounds_until_all_servers_know_how_their_callers_react():
     cluster.react(zero, Proc("job", 1), talk.CLAIM)
     told, _, answer = cluster.asked()
     assert (told[GROUP_ROUND], told[GROUP_CLAIMS].items) == (3, job(0))
-    members = attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2)))
+    # What only the former leader had heard of, the next one hears of as well.
     leads = talk.proc(GROUP_LEADER_PROC, Proc("job", 0))
+    answer((talk.procs(talk.ABSENT, job(1, 3)), leads, NOTIFY), None)
+    assert codes_heard(zero) == [statuses.GROUP_LEADER_SELECTED, statuses.GROUP_MEMBER_FAILED]
+    cluster.react(zero, Proc("job", 3), talk.GO_ON)
+    told, _, answer = cluster.asked()
+    assert told[GROUP_ROUND] == 4
+    members = attrs.GROUP_MEMBERSHIP(DataArray(codes.PROC, job(0, 2)))
     answer((members, talk.procs(talk.ABSENT, job(1, 3)), leads, NOTIFY), None)
-    assert codes_heard(zero) == [statuses.GROUP_LEADER_SELECTED]
+    assert codes_heard(zero) == []
     assert zero.result(tags[0])["members"] == job(0, 2)
     record = cluster.nodes[0].server.groups.records.get("g")
     assert (record.leader, record.notify) == (Proc("job", 0), True)

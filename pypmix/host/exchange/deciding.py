@@ -244,10 +244,12 @@ class Construct:
     def __init__(self, parts: Parts, departed: set[Proc], leaders: set[Proc]) -> None:
         self.parts = parts
         self.absent = departed | absent_in(parts)
-        told = {proc for _, part in parts for proc in part.leaders}
+        self._last_leaders = {proc for _, part in parts for proc in part.leaders}
         declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
-        # Servers that contribute again know the last one.
-        self.leader = min(told or declared.union(leaders), default=None)
+        is_first_round = not any(part.known for _, part in parts)
+        # Servers that contribute again know the last leader, or that nobody has replaced the leader that had failed.
+        candidates = declared.union(leaders) if is_first_round else self._last_leaders
+        self.leader = min(candidates, default=None)
 
     def outcome(self) -> Outcome | None:
         """Return its failure, or that it continues; None if the group is formed."""
@@ -258,15 +260,10 @@ class Construct:
         if any(info.key == GROUP_VERDICT for _, part in parts for info in part.infos):
             return failure(ABORT, "a participant has given it up", absent)
         headless = self.leader in absent
-        unknown = {proc for _, part in parts if takes_rounds(part) for proc in absent.difference(part.known)}
-        if (
-            unknown
-            and not has_flag(parts, OPTIONAL)
-            and (has_flag(parts, NOTIFY_TERMINATION) or self.leader in unknown)
-        ):
-            leader = self.leader if self.leader in unknown else self.leading()
+        if not has_flag(parts, OPTIONAL) and (unreported := self._unreported()):
+            leader = self.leader if self.leader in unreported else self.leading()
             # The members choose another leader first, which is then informed of the others.
-            later = unknown - {leader} if leader in unknown else set()
+            later = unreported - {leader} if leader in unreported else set()
             infos = [named(GROUP_ABSENT, sorted(absent - later))]
             if leader is not None:
                 infos.append(Info(GROUP_LEADER_PROC, Value(codes.PROC, leader)))
@@ -279,6 +276,18 @@ class Construct:
             return failure(ABORT, "some of its members have gone", absent)
         where = [name for name, part in parts if part.status == statuses.ERR_PARTIAL_SUCCESS and not takes_rounds(part)]
         return failure(ABORT, f"members on {listed(where)} have gone") if where else None
+
+    def _unreported(self) -> set[Proc]:
+        """Return the lost procs of which callers must get an event before the construct can end.
+
+        Of members that fail, a leader alone gets the events: its successor gets those events again.
+        """
+        absent, leader = self.absent, self.leader
+        unknown = {proc for _, part in self.parts if takes_rounds(part) for proc in absent.difference(part.known)}
+        if not has_flag(self.parts, NOTIFY_TERMINATION):
+            return unknown if leader in unknown else set()
+        replaced = leader in absent and leader in self._last_leaders
+        return unknown or (absent - {leader} if replaced else set())
 
     def _winner(self) -> Proc | None:
         """Return the first proc that claims the lead in place of a leader that has ended."""

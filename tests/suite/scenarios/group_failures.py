@@ -87,6 +87,40 @@ async def leader_and_member(me):
         return names(members), told
 
 
+async def member_and_leader(me):
+    """Member 4, which never joins a construct, is killed, and then leader 3; return the members, and what 0 to 2 hear.
+
+    The leader ends as soon as it hears of the member.
+    """
+    rank = me.rank
+
+    @me.on(LEADER)
+    def failed(event):
+        return event.lead() if rank == 0 else event.pass_on()
+
+    @me.on(MEMBER)
+    def lost(event):
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return event.pass_on()
+
+    await failed.ready()
+    await lost.ready()
+    async with me.events(MEMBER, LEADER, SELECTED) as events:
+        await me.fence(timeout=60)
+        if rank == 4:
+            await come(0, 1, 2, 3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        await comes(me)
+        leads = True if rank == 3 else None
+        found = await me.group("acme.led", me.job.procs, leader=leads, notify_termination=True, timeout=60).construct()
+        members = found.members
+        told = [each[::2] for each in await heard(events)]
+        # No rank ends before all have heard.
+        await me.fence(members, timeout=60)
+        return names(members), told
+
+
 async def tardy(me):
     """Rank 2 comes to a construct whose time has run out, where coming is optional."""
     # The others have to come within each other's time.

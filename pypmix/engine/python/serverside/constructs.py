@@ -6,7 +6,8 @@ additional steps between the last caller and the host's decision:
 - **Failures.** If a leader has declared itself or callers want events of failures, the remaining callers get an event
   of each proc that ends, and libraries of pypmix answer with a reaction: continue, abort, or claim to lead. The host is
   asked only after all reactions (`REACTING`). Among procs of this server alone the first claimant leads; with other
-  servers the host gets all claims and chooses.
+  servers the host gets all claims and chooses. A leader alone gets the failures of members, and its knowledge ends
+  with it: so the next leader, or all callers if none is chosen, get the failures again that only it had got.
 - **Added procs.** Members may add procs that call the same construct without naming any (`Bootstrap`). If all added
   procs are of this server, the construct waits for them (`ADDING`); otherwise the host brings them together.
 - **Rounds.** The host may answer that procs of other servers are absent whose end is not known to the callers here. The
@@ -155,7 +156,7 @@ class Construct:
         leader: The leader, of any server: the first caller that has declared itself, or the leader chosen since then.
         declared: The caller of this server that has declared itself.
         reacting: The callers whose library sends reactions to failures.
-        told: The failed procs of which the callers have got an event.
+        reported: The failed procs, each with the leader that alone has got the event; None if all callers have.
         due: The callers whose reaction is awaited, by the failed proc.
         claims: The callers that want to lead after the leader has failed.
         aborted: Whether a participant has aborted it, or no leader was found.
@@ -187,9 +188,9 @@ class Construct:
         "outcome",
         "plan",
         "reacting",
+        "reported",
         "round",
         "server",
-        "told",
     )
 
     is_open = False
@@ -209,7 +210,7 @@ class Construct:
         self.leader: Proc | None = None
         self.declared: Proc | None = None
         self.reacting: set[Process] = set()
-        self.told: set[Proc] = set()
+        self.reported: dict[Proc, Proc | None] = {}
         self.due: dict[Proc, set[Process]] = {}
         self.claims: set[Proc] = set()
         self.aborted = False
@@ -425,7 +426,7 @@ class Construct:
         self.collective.step(CollectiveState.NEXT_ROUND)
         self.round += 1
         leader = found(infos, GROUP_LEADER_PROC, Proc)
-        if self.leader in self.told and leader != self.leader:
+        if self.leader in self.reported and leader != self.leader:
             self._select(leader)
         self.leader = leader
         self.claims.clear()
@@ -437,10 +438,11 @@ class Construct:
             or self.leader not in absent
         )
         for failed in sorted(absent):
-            if failed not in self.told and self.collective.is_running:
-                self.told.add(failed)
+            if self._is_unreported(failed) and self.collective.is_running:
                 if failed == self.leader or notify:
                     self._fail_proc(failed)
+                else:
+                    self.reported[failed] = None
         self.ask()
 
     def _as_before(self, infos: tuple[Info, ...]) -> Outcome | None:
@@ -517,7 +519,7 @@ class Construct:
         elif status == statuses.ERR_TIMEOUT and not self.cancelled and self._is_due():
             # Its callers have not reacted to a failure in time.
             self._withdraw(status)
-        if collective.membership.others and self.leader in self.told and not self.aborted:
+        if collective.membership.others and self.leader in self.reported and not self.aborted:
             self._select(None)
         if status not in ABORTED:
             answer_failures(collective, status or statuses.ERROR)
@@ -536,7 +538,7 @@ class Construct:
         on_library = [each.proc for each, (peer, _) in calls if peer.release >= TELLS_ABSENT and not peer.is_own_engine]
         for failed in absent:
             # The callers have got the events of the others while they waited.
-            if on_library and failed not in self.told:
+            if on_library and failed not in self.reported:
                 self._tell(statuses.GROUP_MEMBER_FAILED, on_library, (proc(keys.EVENT_AFFECTED_PROC, failed),))
 
     def _is_due(self) -> bool:
@@ -641,11 +643,11 @@ class Construct:
         collective = self.collective
         if collective.membership.others or not collective.gone:
             return
-        if self.leader in self.due:
-            # The other failures are reported to the next leader.
-            return
-        for failed in gone_procs(self.collective):
-            if failed in self.told or keys.GROUP_OPTIONAL in self.flags or not collective.is_running:
+        for failed in sorted(gone_procs(collective), key=lambda proc: proc != self.leader):
+            if self.leader in self.due or not collective.is_running:
+                # The other failures are reported to the next leader.
+                return
+            if keys.GROUP_OPTIONAL in self.flags or not self._is_unreported(failed):
                 continue
             # A later caller may be the leader, and then only the leader gets the failures of members.
             may_be_led = self.leader is None and collective.state == CollectiveState.GATHERING
@@ -654,10 +656,10 @@ class Construct:
 
     def _fail_proc(self, failed: Proc) -> None:
         """Report the failure of a proc, and wait for the callers' reactions."""
-        self.told.add(failed)
         leads = failed == self.leader
-        led = self.leader is not None and self.leader not in self.told
-        targets = [self.leader] if led and not leads and self.leader is not None else self.here
+        recipient = None if leads or self.leader in self.reported else self.leader
+        self.reported[failed] = recipient
+        targets = self.here if recipient is None else [recipient]
         came = self.reacting.intersection(self.collective.arrived)
         waiting = {each for each in came if each.proc in targets and not each.left}
         if waiting:
@@ -669,6 +671,10 @@ class Construct:
         )
         if leads and not waiting:
             self._choose()
+
+    def _is_unreported(self, failed: Proc) -> bool:
+        """Return True if neither the present leader nor all callers have got the event of a failure."""
+        return failed not in self.reported or self.reported[failed] not in (None, self.leader)
 
     def reacted(self, process: Process, failed: Proc | None, verdict: str | None) -> None:
         """Apply a caller's reaction to the failure of a proc."""
