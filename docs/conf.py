@@ -65,11 +65,11 @@ napoleon_numpy_docstring = False
 nitpick_ignore_regex = [
     # Type variables and aliases that signatures show.
     ("py:(class|obj)", r"(D|T|R|F|EngineInfo|ClientSession|The caller|optional)"),
-    ("py:(class|obj)", r"(Asks|Channel|Ends|GroupState|Port|Normal|Notification|OnUpcall)"),
-    ("py:(class|obj)", r"pypmix\.(aio\.)?(handlers\.F|operations\.(base\.Asks|spawning\.Ends|streams\.T))"),
+    ("py:(class|obj)", r"(Asks|Channel|JobEnds|GroupState|Port|Normal|Notification|OnUpcall)"),
+    ("py:(class|obj)", r"pypmix\.(aio\.)?(handlers\.F|operations\.(base\.Asks|spawning\.JobEnds|streams\.T))"),
     ("py:class", r"(Machine|DeviceType|GroupAnswer|Delivery)"),
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
-    ("py:(class|obj)", r"(Launch|OpenRequests|Start|Done|ServerSession|Codec|Among|Values)"),
+    ("py:(class|obj)", r"(Launch|OpenRequests|Start|Done|ServerSession|Codec|Participants|Values)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
     ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),

@@ -57,7 +57,7 @@ def app(
         raise ValueError(f"an application has at least one proc, not {n}")
     if n >= 2**31:
         raise OverflowError(f"a number of procs has 31 bits, {n} has more")
-    variables = [] if env is None else [_variable(name, value) for name, value in env.items() if _own(name)]
+    variables = [] if env is None else [_variable(name, value) for name, value in env.items() if _is_passed_on(name)]
     return App(words[0], words, tuple(variables), None if cwd is None else _text(cwd, "a directory"), n, infos(info))
 
 
@@ -76,7 +76,7 @@ def _variable(name: str, value: str) -> str:
     return f"{name}={_text(value, 'a variable')}"
 
 
-def _own(name: str) -> bool:
+def _is_passed_on(name: str) -> bool:
     return not isinstance(name, str) or not name.startswith(_OUTER) or name.startswith(_PARAMETERS)
 
 
@@ -96,12 +96,12 @@ def app_tuple(apps: Apps, n: int | None, env: Mapping[str, str] | None, cwd: Wor
     return tuple([_whole(each) for each in found])
 
 
-def _whole(found: object) -> App:
+def _whole(item: object) -> App:
     """Return an application with a command and a name of its program: libpmix 4.2 needs both."""
-    if not isinstance(found, App):
-        raise TypeError(f"applications are App objects, not {type(found).__name__}")
-    if not found.argv and found.cmd:
-        return App(found.cmd, (found.cmd,), found.env, found.cwd, found.maxprocs, found.info)
-    if not found.cmd and found.argv:
-        return App(found.argv[0], found.argv, found.env, found.cwd, found.maxprocs, found.info)
-    return found
+    if not isinstance(item, App):
+        raise TypeError(f"applications are App objects, not {type(item).__name__}")
+    if not item.argv and item.cmd:
+        return App(item.cmd, (item.cmd,), item.env, item.cwd, item.maxprocs, item.info)
+    if not item.cmd and item.argv:
+        return App(item.argv[0], item.argv, item.env, item.cwd, item.maxprocs, item.info)
+    return item

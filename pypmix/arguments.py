@@ -162,23 +162,23 @@ def flags(**given: tuple[object, str]) -> tuple[Info, ...]:
 _PLAIN = frozenset((list, tuple, set, frozenset, range))
 
 
-def ranked(procs: Procs, own: Proc) -> Procs:
+def ranked(procs: Procs, caller: Proc) -> Procs:
     """Return procs in which ranks, ints, have become procs of the caller's job."""
     if procs is None or isinstance(procs, Proc | str):
         return procs
     if _is_rank(procs):
-        return Proc(own.nspace, procs)  # type: ignore[arg-type]
+        return Proc(caller.nspace, procs)  # type: ignore[arg-type]
     if not hasattr(procs, "__iter__"):
         raise TypeError(f"procs are a Proc, a rank, a job, or several of these, not {procs!r:.80}")
     if type(procs) in _PLAIN or not hasattr(procs, "__len__") or hasattr(procs, "dtype"):
-        return tuple([Proc(own.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
+        return tuple([Proc(caller.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
     return procs
 
 
-def _is_rank(given: object) -> bool:
-    if isinstance(given, int):
-        return not isinstance(given, bool)
-    return hasattr(given, "__index__") and not hasattr(given, "__len__")
+def _is_rank(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    return hasattr(value, "__index__") and not hasattr(value, "__len__")
 
 
 def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
@@ -222,14 +222,14 @@ def together(procs: Procs) -> tuple[Proc, ...]:
     return tuple(named)
 
 
-def target(proc: Target, own: Proc) -> Proc:
+def target(proc: Target, caller: Proc) -> Proc:
     """Return the proc that a get is about: the caller, a rank of its job, or a whole job."""
     if proc is None:
-        return own
+        return caller
     if isinstance(proc, Proc):
         return proc
     if _is_rank(proc):
-        return Proc(own.nspace, proc)  # type: ignore[arg-type]
+        return Proc(caller.nspace, proc)  # type: ignore[arg-type]
     from pypmix.job import Job
 
     if isinstance(proc, Job):

@@ -18,7 +18,7 @@ from pypmix.arguments import (
     together,
 )
 from pypmix.clientbase import ClientBase, Forked
-from pypmix.lazy import TOPICS, late
+from pypmix.lazy import TOPICS, late_methods
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, Abort, Commit, Fence, Finalize, Get
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pypmix.operations.connecting import Connecting
     from pypmix.operations.control import Control
     from pypmix.operations.events import Events
-    from pypmix.operations.exchanging import Among, Exchanging
+    from pypmix.operations.exchanging import Exchanging, Participants
     from pypmix.operations.fabric import Fabric
     from pypmix.operations.forwarding import Forwarding
     from pypmix.operations.groups import Groups
@@ -98,7 +98,7 @@ else:
     class Operations: ...
 
 
-@late("pypmix.operations", TOPICS)
+@late_methods("pypmix.operations", TOPICS)
 class Client(ClientBase, Operations):
     """A process of a job, connected to the server that launched it.
 
@@ -290,9 +290,9 @@ class Client(ClientBase, Operations):
             from pypmix.oldnames import time_limit
 
             timeout = time_limit("get", wait)
-        return self._asked(key, proc, timeout, optional, refresh, scope, info)
+        return self._request_value(key, proc, timeout, optional, refresh, scope, info)
 
-    def _asked(
+    def _request_value(
         self,
         key: Key,
         proc: Target,
@@ -327,7 +327,7 @@ class Client(ClientBase, Operations):
                 # Most keys of the Standard are of the job, and few callers know which.
                 job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
                 try:
-                    return self._asked(key, job, timeout, optional, refresh, scope, info)
+                    return self._request_value(key, job, timeout, optional, refresh, scope, info)
                 except NotFound:
                     pass
             limited = timeout is not None or any(item.key == keys.TIMEOUT for item in directives)
@@ -441,7 +441,7 @@ class Client(ClientBase, Operations):
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
-            return to_python(self._asked(key, proc, timeout, optional, refresh, scope, info))
+            return to_python(self._request_value(key, proc, timeout, optional, refresh, scope, info))
         except NotFound:
             if default is MISSING:
                 raise
@@ -492,7 +492,7 @@ class Client(ClientBase, Operations):
         """
         self._port.run(Abort(code, message, proc_tuple(self._procs(procs))))
 
-    def _among(self) -> Among:
+    def _call_participants(self) -> Participants:
         from pypmix.operations.exchanging import Job
 
         return Job(self)

@@ -58,13 +58,13 @@ class ConnectionView:
 
     Args:
         port: The way to the session of the client whose view it is.
-        asked: The procs as they were named in the connect.
+        named: The procs as they were named in the connect.
         made: The result of the connect.
     """
 
-    def __init__(self, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
+    def __init__(self, port: Port, named: tuple[Proc, ...], made: Connected) -> None:
         self._port = port
-        self._asked = asked
+        self._asked = named
         self._made = made
         self._procs = ProcSet.unchecked(made.procs)
         self._rank = self._procs.index(port.session.proc) if made.nspace else None

@@ -159,9 +159,9 @@ _KINDS: dict[str, type[Change]] = {
 }
 
 
-def change_of(told: GroupChange) -> Change:
+def change_of(report: GroupChange) -> Change:
     """Convert an engine's report of a group's change to the class of its kind."""
-    return _KINDS[told.kind](told.procs, told.state)
+    return _KINDS[report.kind](report.procs, report.state)
 
 
 class Membership:

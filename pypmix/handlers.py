@@ -89,7 +89,7 @@ class Handler(Generic[F]):
         """Register it."""
         self._worker.enter()
         try:
-            made = op(self._deliver, self._ended)
+            made = op(self._deliver, self._leave_at_end)
             self._once = is_set(made.directives, keys.EVENT_ONESHOT)
             self.id = self._port.run(made)
         except BaseException:
@@ -136,7 +136,7 @@ class Handler(Generic[F]):
     def _deliver(self, delivery: Delivery) -> None:
         self._worker.put((self, delivery))
 
-    def _ended(self, _error: BaseException | None) -> None:
+    def _leave_at_end(self, _error: BaseException | None) -> None:
         self._leave()
 
     def _leave(self) -> None:

@@ -62,9 +62,9 @@ class Failed(InviteAnswer):
 _KINDS: dict[str, type[InviteAnswer]] = {ACCEPTED: Accepted, DECLINED: Declined, FAILED: Failed}
 
 
-def answer_of(told: GroupAnswer) -> InviteAnswer:
+def answer_of(report: GroupAnswer) -> InviteAnswer:
     """Convert an engine's report of an answer to the class of its kind."""
-    return _KINDS[told.kind](told.proc, told.reason, told.infos)
+    return _KINDS[report.kind](report.proc, report.reason, report.infos)
 
 
 class InvitationView:

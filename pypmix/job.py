@@ -168,17 +168,17 @@ class Node:
     @property
     def hostname(self) -> str:
         """The node's name as the host knows it (`PMIX_HOSTNAME`)."""
-        return str(self._own(keys.HOSTNAME))
+        return str(self._read_own(keys.HOSTNAME))
 
     @property
     def id(self) -> int:
         """The node's number (`PMIX_NODEID`)."""
-        return int(self._own(keys.NODEID))
+        return int(self._read_own(keys.NODEID))
 
     @property
     def local_rank(self) -> int:
         """The caller's rank among the procs of its job on this node (`PMIX_LOCAL_RANK`)."""
-        return int(self._own(keys.LOCAL_RANK))
+        return int(self._read_own(keys.LOCAL_RANK))
 
     @property
     def local_procs(self) -> ProcSet:
@@ -190,7 +190,7 @@ class Node:
         # prterun does not list them in order.
         return ProcSet(sorted([Proc(nspace, int(rank)) for rank in peers.split(",") if rank]))
 
-    def _own(self, key: str) -> Any:
+    def _read_own(self, key: str) -> Any:
         return read(self._session, self._session.proc, key)
 
     def __repr__(self) -> str:

@@ -5,8 +5,8 @@ things are lazy, and mypy sees the type of each:
 
 - A name of a package: `names` makes the package's `__getattr__` and `__dir__`. Type checkers read the same names in the
   package's `__init__.pyi`, which `native/blocking.py` makes of the same table.
-- A method of a client's class: `late` puts placeholders there, which put the real function in their place. The class
-  declares the methods under `TYPE_CHECKING`.
+- A method of a client's class: `late_methods` puts placeholders there, which put the real function in their place. The
+  class declares the methods under `TYPE_CHECKING`.
 - What a table of names chooses at run time: `load`. The caller annotates the variable that it assigns the result to.
 
 Where only one thing is meant, an import statement in a function does it.
@@ -97,7 +97,7 @@ def renamed(owner: str) -> Callable[[F], F]:
     return decorate
 
 
-class Late:
+class LateMethod:
     """Stands for a method of a class in a module that is not imported yet."""
 
     __slots__ = ("_home", "_name", "_owner")
@@ -113,7 +113,7 @@ class Late:
         return function.__get__(instance, kind)
 
 
-def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+def late_methods(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds methods by topic.
 
     Args:
@@ -125,7 +125,7 @@ def late(package: str, topics: Mapping[str, str]) -> Callable[[type[T]], type[T]
         for topic, names in topics.items():
             home = f"{package}.{topic}", topic.capitalize()
             for name in names.split():
-                setattr(cls, name, Late(cls, home, name))
+                setattr(cls, name, LateMethod(cls, home, name))
         return cls
 
     return add
@@ -143,7 +143,7 @@ TOPICS = {
     "psets": "_psets _pset_names watch_psets",
     "publishing": "publish lookup _lookup_one _lookup_each unpublish",
     "queries": "query _query_each _resolve_peers",
-    "spawning": "spawn parent _spawned _job_ends _known",
+    "spawning": "spawn parent _spawned _job_ends _local_value",
 }
 """The operations of clients and tools, by topic; the same for the sync and the async form."""
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ended(Exception):
+class EndOfStream(Exception):
     """Nothing more will come."""
 
 
@@ -48,7 +48,7 @@ class Mailbox(Generic[T]):
         """Let readers have what is there, and then this error; None for a quiet end. The first end counts."""
         with self._changed:
             if self._end is None:
-                self._end = error or Ended()
+                self._end = error or EndOfStream()
                 self._changed.notify_all()
 
     def get(self, timeout: float | None = None) -> T:
@@ -56,7 +56,7 @@ class Mailbox(Generic[T]):
 
         Raises:
             TimeoutError: None came within `timeout` seconds.
-            Ended: There will be none.
+            EndOfStream: There will be none.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._items or self._end is not None, timeout):
@@ -67,7 +67,7 @@ class Mailbox(Generic[T]):
             raise self._end
 
     @property
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing more will come."""
         return self._end is not None
 

@@ -280,31 +280,31 @@ def find_member(instance: Any, owner: str, name: str) -> Any:
     return call
 
 
-def share(taken: list[str], given: dict[Any, Any]) -> dict[Any, Any]:
+def share(keys: list[str], rest: dict[Any, Any]) -> dict[Any, Any]:
     """Remove from the arguments of an old method what one call of the new form takes, and return it.
 
     Args:
-        taken: What the call takes.
-        given: The arguments by position and by name.
+        keys: What the call takes.
+        rest: The arguments by position and by name.
     """
     found: dict[Any, Any] = {}
-    for each in taken:
+    for each in keys:
         key, _, place = each.partition("@")
         if key == "*":
-            found.update(given)
-            given.clear()
-        elif key in given:
-            found[0] = given.pop(key)
-        elif place.isdecimal() and int(place) in given:
-            found[0] = given.pop(int(place))
+            found.update(rest)
+            rest.clear()
+        elif key in rest:
+            found[0] = rest.pop(key)
+        elif place.isdecimal() and int(place) in rest:
+            found[0] = rest.pop(int(place))
         elif key[0] == '"':
             found[0] = key.strip('"')
     return found
 
 
-def follow(start: Any, path: str, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def follow(start: Any, path: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Make the calls of a path with the arguments of an old method."""
-    rest: dict[Any, Any] = dict(enumerate(given))
+    rest: dict[Any, Any] = dict(enumerate(args))
     rest.update(options)
     found = start
     for name, taken in split_path(path):

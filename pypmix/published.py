@@ -43,6 +43,6 @@ class LookupResults(Base):
         >>> print({key: each.value for key, each in found.items()}, "unpublished:", found.missing)
     """
 
-    def __init__(self, found: Mapping[str, Published], keys: Iterable[str] = ()) -> None:
-        super().__init__(found)
-        self.missing: frozenset[str] = frozenset(keys) - found.keys()
+    def __init__(self, values: Mapping[str, Published], keys: Iterable[str] = ()) -> None:
+        super().__init__(values)
+        self.missing: frozenset[str] = frozenset(keys) - values.keys()

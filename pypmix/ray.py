@@ -225,8 +225,8 @@ class _Actor(Agent):
         poll.poll()
 
 
-def _put(ends: SimpleQueue[DaemonEnd | None], wait: Callable[[], DaemonEnd | None]) -> None:
-    ends.put(wait())
+def _put(queue: SimpleQueue[DaemonEnd | None], wait: Callable[[], DaemonEnd | None]) -> None:
+    queue.put(wait())
 
 
 class _Ray:

@@ -248,7 +248,7 @@ class Rewriter:
                 self._change_call(node)
         if self._is_unbound:
             first = next(
-                node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and _own(node)
+                node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and _is_ours(node)
             )
             start = self._place(first)[0]
             indent = self._data[self._starts[first.lineno - 1] : start].decode()
@@ -399,7 +399,7 @@ def _parameter(function: str, old: str | None) -> str:
     return next((RENAMES[f"{each}({old})"] for each in _keys(function) if f"{each}({old})" in RENAMES), "")
 
 
-def _own(node: ast.Import | ast.ImportFrom) -> bool:
+def _is_ours(node: ast.Import | ast.ImportFrom) -> bool:
     """Return True if a statement imports something of pypmix."""
     modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
     return any(module.partition(".")[0] == "pypmix" for module in modules)

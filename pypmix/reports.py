@@ -13,9 +13,9 @@ MARK = "PYPMIX-REPORT"
 """Stands before each report with a word that the command has chosen, whatever a launcher puts before the line."""
 
 
-def report(word: str, found: dict[str, Any]) -> None:
+def report(word: str, data: dict[str, Any]) -> None:
     """Report from a rank, by one line in one write, which no other rank's can come into."""
-    os.write(1, f"\n{MARK} {word} {json.dumps(found)}\n".encode())
+    os.write(1, f"\n{MARK} {word} {json.dumps(data)}\n".encode())
 
 
 def read(word: str, text: str) -> list[dict[str, Any]]:

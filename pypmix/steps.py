@@ -236,12 +236,12 @@ class Collective:
 
     Args:
         call: The operation.
-        own: The rank itself.
+        caller: The rank itself.
         root: The root, as the rank names it; None for a call without a root.
         codec: The codec of all values.
     """
 
-    def __init__(self, call: str, own: Proc, root: Proc | str | None, codec: Codec | None) -> None:
+    def __init__(self, call: str, caller: Proc, root: Proc | str | None, codec: Codec | None) -> None:
         if codec is not None and not (
             callable(getattr(codec, "dumps", None)) and callable(getattr(codec, "loads", None))
         ):
@@ -249,7 +249,7 @@ class Collective:
                 f"a codec has dumps(object) and loads(bytes), as the modules pickle and json have; not {codec!r:.100}"
             )
         self.call = call
-        self.own = own
+        self.own = caller
         self.codec = codec
         self.problem: Exception | None = None
         self.given: list[bytes] = [b""]
@@ -316,7 +316,7 @@ class Collective:
                 "all in a new group",
             )
         if found.call != self.call or found.root != self._root:
-            theirs, ours = (f"{call}(root={self._name(root)})" if root else call for call, root in self._both(found))
+            theirs, ours = (f"{call}(root={self._name(root)})" if root else call for call, root in self._roots(found))
             raise self._disagree(proc, f"has called {theirs}, and the caller {ours}", "all ranks name the same root")
         if found.failed:
             reason = found.data.decode(errors="replace")
@@ -334,7 +334,7 @@ class Collective:
         """Return the value of all pieces."""
         return decode_value(data, self.codec)
 
-    def lost(self, proc: Proc, engine: str = "") -> PMIxError:
+    def silence_error(self, proc: Proc, engine: str = "") -> PMIxError:
         """Return the error for a rank that joined the fence, or is still a member, and sent nothing."""
         return PartialSuccess(
             f"it sent nothing for this {self.call}: it has ended, or made another call",
@@ -345,13 +345,13 @@ class Collective:
             job=self.own.nspace,
         )
 
-    def gone(self, root: Proc) -> PMIxError:
+    def root_error(self, root: Proc) -> PMIxError:
         """Return the error where the root has left or ended before it came."""
         text = "the root has left, or has ended, without coming"
         return PartialSuccess(text, operation=self.call, procs=(root,), missing=(root,), job=self.own.nspace)
 
-    def _both(self, found: Piece) -> tuple[tuple[str, str], tuple[str, str]]:
-        return (found.call, found.root), (self.call, self._root)
+    def _roots(self, piece: Piece) -> tuple[tuple[str, str], tuple[str, str]]:
+        return (piece.call, piece.root), (self.call, self._root)
 
     def _name(self, root: str) -> str:
         nspace, _, rank = root.rpartition(":")

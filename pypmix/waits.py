@@ -62,7 +62,7 @@ class Port(PortBase):
         """Do nothing: the engine processes arriving messages."""
 
 
-class Beside:
+class BackgroundCall:
     """A function that runs beside the program, on a separate thread."""
 
     def __init__(self, function: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from pypmix.arguments import (
     together,
 )
 from pypmix.clientbase import ClientBase, Forked
-from pypmix.lazy import TOPICS, late
+from pypmix.lazy import TOPICS, late_methods
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, Abort, Commit, Fence, Finalize, Get
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pypmix.aio.operations.connecting import Connecting
     from pypmix.aio.operations.control import Control
     from pypmix.aio.operations.events import Events
-    from pypmix.aio.operations.exchanging import Among, Exchanging
+    from pypmix.aio.operations.exchanging import Exchanging, Participants
     from pypmix.aio.operations.fabric import Fabric
     from pypmix.aio.operations.forwarding import Forwarding
     from pypmix.aio.operations.groups import Groups
@@ -98,7 +98,7 @@ else:
     class Operations: ...
 
 
-@late("pypmix.aio.operations", TOPICS)
+@late_methods("pypmix.aio.operations", TOPICS)
 class Client(ClientBase, Operations):
     """A process of a job, connected to the server that launched it.
 
@@ -297,9 +297,9 @@ class Client(ClientBase, Operations):
             from pypmix.oldnames import time_limit
 
             timeout = time_limit("get", wait)
-        return await self._asked(key, proc, timeout, optional, refresh, scope, info)
+        return await self._request_value(key, proc, timeout, optional, refresh, scope, info)
 
-    async def _asked(
+    async def _request_value(
         self,
         key: Key,
         proc: Target,
@@ -334,7 +334,7 @@ class Client(ClientBase, Operations):
                 # Most keys of the Standard are of the job, and few callers know which.
                 job = Proc.unchecked(self._session.proc[0], RANK_WILDCARD)
                 try:
-                    return await self._asked(key, job, timeout, optional, refresh, scope, info)
+                    return await self._request_value(key, job, timeout, optional, refresh, scope, info)
                 except NotFound:
                     pass
             limited = timeout is not None or any(item.key == keys.TIMEOUT for item in directives)
@@ -448,7 +448,7 @@ class Client(ClientBase, Operations):
             if value is not None and name not in CHANGING:
                 return to_python(value)
         try:
-            return to_python(await self._asked(key, proc, timeout, optional, refresh, scope, info))
+            return to_python(await self._request_value(key, proc, timeout, optional, refresh, scope, info))
         except NotFound:
             if default is MISSING:
                 raise
@@ -499,7 +499,7 @@ class Client(ClientBase, Operations):
         """
         await self._port.run(Abort(code, message, proc_tuple(self._procs(procs))))
 
-    def _among(self) -> Among:
+    def _call_participants(self) -> Participants:
         from pypmix.aio.operations.exchanging import Job
 
         return Job(self)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import anyio
 
-from pypmix.mailbox import Ended as Ended
+from pypmix.mailbox import EndOfStream as EndOfStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Mailbox(Generic[T]):
     def end(self, error: BaseException | None = None) -> None:
         """Let readers have what is there, and then this error; None for a quiet end. The first end counts."""
         if self._end is None:
-            self._end = error or Ended()
+            self._end = error or EndOfStream()
             while self._readers:
                 self._pump.settle(self._readers.popleft())
 
@@ -54,7 +54,7 @@ class Mailbox(Generic[T]):
 
         Raises:
             TimeoutError: None came within `timeout` seconds.
-            Ended: There will be none.
+            EndOfStream: There will be none.
         """
         with anyio.fail_after(timeout):
             while not self._items and self._end is None:
@@ -75,7 +75,7 @@ class Mailbox(Generic[T]):
         raise self._end
 
     @property
-    def ended(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing more will come."""
         return self._end is not None
 

@@ -73,7 +73,7 @@ async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
     return await anyio.to_thread.run_sync(waiting, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
 
 
-class Beside:
+class BackgroundCall:
     """A function that runs beside the program, in a separate task."""
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -92,12 +92,12 @@ def _parsed(parser: Parser, words: Sequence[str]) -> Namespace:
 
 def _no_command(words: Sequence[str], commands: Iterable[str]) -> UsageError:
     """Return the error of a command line that does not begin with a command."""
-    from pypmix.cli.equivalents import is_known
+    from pypmix.cli.equivalents import has_equivalent
     from pypmix.cli.options import find_option
 
     word, known = words[0], ["run", "session", *commands]
     name = word.partition("=")[0]
-    if name.startswith("-") and (find_option(name) or find_option(name[:2]) or is_known(word)):
+    if name.startswith("-") and (find_option(name) or find_option(name[:2]) or has_equivalent(word)):
         return UsageError(f"{name} is an option of `pypmix run`: did you mean `pypmix run {' '.join(words):.200}`?")
     if word.startswith("-"):
         return unknown_option(word, ROOT_OPTIONS)

@@ -481,7 +481,7 @@ class Translation(Record):
     common: bool = False
 
 
-def is_known(word: str) -> bool:
+def has_equivalent(word: str) -> bool:
     """Return True if a launcher in the table has the option that a word begins with."""
     name, _ = _name_and_value(word)
     return name in _FOUND

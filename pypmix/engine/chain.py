@@ -13,7 +13,15 @@ from collections import OrderedDict, deque
 from pypmix.engine.faults import fault, struck
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError, WouldDeadlock
-from pypmix.standard.ops.events import RANGE_NAMESPACE, RANGE_PROC_LOCAL, RANGE_RM, is_among, is_set, place_in, procs_in
+from pypmix.standard.ops.events import (
+    RANGE_NAMESPACE,
+    RANGE_PROC_LOCAL,
+    RANGE_RM,
+    is_set,
+    matches_any,
+    place_in,
+    procs_in,
+)
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import RANK_VALID, Info, Value
 
@@ -532,9 +540,9 @@ class Handlers:
     def _in_range(self, handler: Handler, source: Proc) -> bool:
         """Return True if a handler accepts events of a source."""
         if handler.range == RANGE_CUSTOM:
-            return is_among(source, handler.within or ())
+            return matches_any(source, handler.within or ())
         if handler.range == RANGE_PROC_LOCAL:
-            return is_among(source, handler.within or (self._proc,))
+            return matches_any(source, handler.within or (self._proc,))
         if handler.range == RANGE_NAMESPACE:
             return source[0] in [proc[0] for proc in handler.within or (self._proc,)]
         if handler.range == RANGE_RM:
@@ -551,7 +559,7 @@ def _concerns(procs: tuple[Proc, ...] | None, infos: tuple[Info, ...]) -> bool:
         affected = procs_in(infos, keys.EVENT_AFFECTED_PROC, keys.EVENT_AFFECTED_PROCS)
     except TypeError:
         return True
-    return affected is None or any(is_among(proc, procs) for proc in affected)
+    return affected is None or any(matches_any(proc, procs) for proc in affected)
 
 
 def _occupied_place(place: str, other: Handler) -> PMIxError:

@@ -17,7 +17,7 @@ from pypmix.host.mapping import Place
 from pypmix.host.placing import Target
 from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.ops import Notification, NotifyEvent, Spawn
-from pypmix.standard.ops.events import is_among, is_set, procs_in
+from pypmix.standard.ops.events import is_set, matches_any, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_LOCAL_PEERS, RANK_WILDCARD, DataArray, Info, Proc, Value
 
@@ -109,7 +109,7 @@ class Debugging:
         """Continue the ranks that are stopped at their first instruction, as far as procs name them; None for all."""
         import signal
 
-        chosen = [proc for proc in self._stopped if procs is None or is_among(proc, procs)]
+        chosen = [proc for proc in self._stopped if procs is None or matches_any(proc, procs)]
         self._stopped.difference_update(chosen)
         self._host.send(signal.SIGCONT, [rank for rank in self._host.expand(chosen) if rank.alive])
 

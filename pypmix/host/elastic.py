@@ -113,7 +113,7 @@ class Elastic:
         for call in held:
             call()
 
-    def when_begun(self, call: Callable[[], None]) -> None:
+    def call_when_joined(self, call: Callable[[], None]) -> None:
         """Carry out a request as soon as the first nodes have joined, perhaps at once."""
         if self._held is None:
             call()
@@ -372,7 +372,7 @@ def _allocate(host: Manager, upcall: Upcall) -> None:
     if elastic is None:
         raise NotSupported("this job has one fixed node; start it with --host or in an allocation", operation=OPERATION)
     check_user(upcall, "change the nodes of another user's session")
-    elastic.when_begun(lambda: host.answer_with(_change, upcall))
+    elastic.call_when_joined(lambda: host.answer_with(_change, upcall))
 
 
 def _change(host: Manager, upcall: Upcall) -> None:

@@ -540,18 +540,18 @@ class RunningJob:
     def _may_run_again(self, rank: Rank) -> bool:
         return bool(rank.blame) and rank.life < self.terms.restarts and self.outcome is None
 
-    def _replace(self, formers: Sequence[Rank], when: Callable[[Callable[[], None]], object]) -> None:
+    def _replace(self, formers: Sequence[Rank], schedule: Callable[[Callable[[], None]], object]) -> None:
         """Start ranks that have failed again; their ends are not judged.
 
         Args:
             formers: The ranks, all with as many restarts.
-            when: Schedules the start.
+            schedule: Schedules the start.
         """
         for former in formers:
             former.excused = True
         # It keeps the job from being finished.
         launch = self.relaunch([former.proc.rank for former in formers], formers[0].life + 1)
-        when(lambda: self._start_again(formers, launch))
+        schedule(lambda: self._start_again(formers, launch))
 
     def _move(self, formers: Sequence[Rank]) -> None:
         """Start ranks that were lost with their node again on other nodes."""

@@ -165,11 +165,11 @@ class NodeSession:
 
     def join(self, node: Node) -> None:
         """Add a node of the roster: start its daemon, which joins the session."""
-        self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.join((node,))))
+        self._say(lambda fleet: fleet.elastic.call_when_joined(lambda: fleet.elastic.join((node,))))
 
     def leave(self, name: str, reason: str = "") -> None:
         """Return a node to the roster: its ranks are ended, and its daemon leaves."""
-        self._say(lambda fleet: fleet.elastic.when_begun(lambda: fleet.elastic.leave(name, reason)))
+        self._say(lambda fleet: fleet.elastic.call_when_joined(lambda: fleet.elastic.leave(name, reason)))
 
     def lost(self, name: str, reason: str) -> None:
         """Report that a node is lost."""

@@ -86,7 +86,7 @@ class Site:
             raise OverflowError(f"{size} procs, and {self.room} CPUs without one")
         if not target.slots:
             mapping = mapping.replace(crowded=True)
-        slots = [(node, self.taken(node) + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
+        slots = [(node, self.count_ranks(node) + target.slots.get(node.hostname, len(ranks))) for node, ranks in blocks]
         return placed(sizes, slots, self.rooms(slots, target), mapping)
 
     def rooms(self, nodes: Sequence[tuple[HostNode, int]], target: Target) -> list[Room]:
@@ -106,7 +106,7 @@ class Site:
             return False
         return True
 
-    def taken(self, node: HostNode) -> int:
+    def count_ranks(self, node: HostNode) -> int:
         """Return the number of ranks that a node has, those of jobs that are being started too."""
         return sum([rank.node is node for rank in self._ranks()])
 

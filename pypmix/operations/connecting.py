@@ -10,7 +10,7 @@ from pypmix.arguments import flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
 from pypmix.operations.base import Asks
-from pypmix.operations.exchanging import Addressed, Among, Exchanging
+from pypmix.operations.exchanging import Addressed, Exchanging, Participants
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import LostConnection, NotInitialized, PMIxError
 from pypmix.standard.ops import Connect, Connected, Disconnect, Get
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pypmix.waits import Port
 
 
-class _Participants(Addressed):
+class _ConnectionParticipants(Addressed):
     # Those that connect with `early_termination` continue without the ones that end; others get an error before.
     ft = True
 
@@ -119,8 +119,8 @@ class Connection(ConnectionView, Exchanging):
         whole = self._whole("fence")
         self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
 
-    def _among(self) -> Among:
-        return _Participants(self._client, self._port, self._steps, self._whole("collective"))
+    def _call_participants(self) -> Participants:
+        return _ConnectionParticipants(self._client, self._port, self._steps, self._whole("collective"))
 
     def _get(self, key: Key, member: int | Proc, **options: Any) -> Any:
         return self._client.get(key, self[member] if isinstance(member, int) else member, **options)

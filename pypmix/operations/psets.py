@@ -57,9 +57,9 @@ class PsetStream(Stream[PsetChange]):
 
     _name = "watch_psets"
 
-    def __init__(self, port: Port, buffer: int, known: Callable[[], ProcSets]) -> None:
+    def __init__(self, port: Port, buffer: int, list_sets: Callable[[], ProcSets]) -> None:
         super().__init__(port, buffer)
-        self._ask = known
+        self._ask = list_sets
         self._id = -1
         self._lock = Lock()
         self._early: list[PsetChange] | None = None

@@ -212,6 +212,6 @@ def _wait(timeout: float | None, count: int) -> tuple[Info, ...]:
     return wait_infos(keys.WAIT, Value.unchecked(codes.INT, count), timeout)
 
 
-def _published(names: tuple[str, ...], found: Iterable[Pdata]) -> LookupResults:
-    values = {item.key: Published(to_python(item.value), item.proc) for item in found}
+def _published(names: tuple[str, ...], data: Iterable[Pdata]) -> LookupResults:
+    values = {item.key: Published(to_python(item.value), item.proc) for item in data}
     return LookupResults({key: values[key] for key in names if key in values}, names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pypmix.apps import app_tuple
 from pypmix.arguments import TRUE, flag, limit, seconds
 from pypmix.job import read
-from pypmix.mailbox import Ended, Mailbox
+from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.operations.base import Asks
 from pypmix.spawned import ChildJob, ended_job
 from pypmix.standard import codes, keys, statuses
@@ -30,7 +30,7 @@ MAX_KEPT = 1024
 """The number of ended jobs whose exit codes are remembered for later calls."""
 
 
-class Ends:
+class JobEnds:
     """Receives the ends of jobs, for one client.
 
     Attributes:
@@ -62,7 +62,7 @@ class Ends:
         finally:
             self._waiting.remove(entry)
 
-    def ended(self, nspace: str) -> bool:
+    def is_finished(self, nspace: str) -> bool:
         """Return True if a job is known to have ended."""
         return nspace in self._codes
 
@@ -111,10 +111,10 @@ class SpawnedJob(ChildJob):
 
     __slots__ = ("_port", "ends")
 
-    def __init__(self, port: Port, nspace: str, ends: Ends | None) -> None:
+    def __init__(self, port: Port, nspace: str, job_ends: JobEnds | None) -> None:
         super().__init__(port.session, nspace)
         self._port = port
-        self.ends = ends
+        self.ends = job_ends
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the job has ended (`PMIX_EVENT_JOB_END`).
@@ -144,7 +144,7 @@ class SpawnedJob(ChildJob):
             raise OperationTimeout(
                 f"{self.nspace} has not ended within {timeout:g} s", operation="wait", procs=self.procs
             ) from None
-        except Ended:
+        except EndOfStream:
             raise NotInitialized("the client is closed", operation="wait") from None
 
     def terminate(self) -> None:
@@ -177,7 +177,7 @@ class SpawnedJob(ChildJob):
 
     def _control(self, key: str, value: Value = TRUE) -> None:
         op = JobControl((Proc(self.nspace, RANK_WILDCARD),), (Info(key, value),))
-        if self.ends is not None and self.ends.ended(self.nspace):
+        if self.ends is not None and self.ends.is_finished(self.nspace):
             # PRRTE 3 signals the caller's job if it does not find the target.
             raise NotFound(f"{self.nspace} has ended", operation=op.name, procs=op.targets)
         self._port.run(op)
@@ -244,11 +244,11 @@ class Spawning(Asks):
         ends = self._job_ends() if notify else None
         return SpawnedJob(self._port, self._run(op), ends)
 
-    def _job_ends(self) -> Ends | None:
+    def _job_ends(self) -> JobEnds | None:
         """Have the ends of jobs told here, before there are any; None where that does not work."""
-        ends = self._port.kept(Ends)
+        ends = self._port.kept(JobEnds)
         if ends is None or ends.over:
-            ends = Ends(self._port)
+            ends = JobEnds(self._port)
             try:
                 ends.begin()
             except NotSupported:
@@ -258,7 +258,7 @@ class Spawning(Asks):
 
     @property
     def _spawned(self) -> bool:
-        return bool(self._known(keys.SPAWNED)) or self.parent is not None
+        return bool(self._local_value(keys.SPAWNED)) or self.parent is not None
 
     @property
     def parent(self) -> Proc | None:
@@ -268,10 +268,10 @@ class Spawning(Asks):
             >>> if me.parent is not None:
             ...     port = me.get("acme.port", me.parent)
         """
-        parent = self._known(keys.PARENT_ID)
+        parent = self._local_value(keys.PARENT_ID)
         return parent if isinstance(parent, Proc) else None
 
-    def _known(self, key: str) -> object:
+    def _local_value(self, key: str) -> object:
         """Return the local value of a key of this process or of its job; None without a value."""
         session = self._session
         for rank in (session.proc.rank, RANK_WILDCARD):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from pypmix.arguments import limit
-from pypmix.mailbox import Ended, Mailbox
+from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
 
 TYPE_CHECKING = False
@@ -79,7 +79,7 @@ class Stream(Generic[T]):
         """
         box = self._box
         self._closed = box is not None
-        if box is not None and not box.ended:
+        if box is not None and not box.is_closed:
             box.end()
             self._leave()
 
@@ -102,7 +102,7 @@ class Stream(Generic[T]):
             return self._opened().get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
-        except Ended:
+        except EndOfStream:
             raise NotInitialized("the stream is closed", operation=self._name) from None
 
     def __enter__(self) -> Self:
@@ -119,7 +119,7 @@ class Stream(Generic[T]):
     def __next__(self) -> T:
         try:
             return self._opened().get()
-        except Ended:
+        except EndOfStream:
             raise StopIteration from None
 
     def _opened(self) -> Mailbox[T]:

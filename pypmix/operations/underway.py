@@ -24,16 +24,16 @@ class Underway(Generic[R]):
     Args:
         port: The client's way to its session.
         op: The operation.
-        ended: Called at its end, with its error or None, on the thread on which the engine completes operations.
+        on_end: Called at its end, with its error or None, on the thread on which the engine completes operations.
 
     Attributes:
         over: Whether it has ended.
     """
 
-    def __init__(self, port: Port, op: Op[R], ended: Callable[[BaseException | None], None] | None = None) -> None:
+    def __init__(self, port: Port, op: Op[R], on_end: Callable[[BaseException | None], None] | None = None) -> None:
         self.over = False
         self._port = port
-        self._ended = ended
+        self._on_end = on_end
         self._undo: Op[Any] | None = None
         self._outcome: Mailbox[R] = Mailbox(port, 1)
         port.attend()
@@ -66,7 +66,7 @@ class Underway(Generic[R]):
         else:
             self._outcome.end(error)
         self.over = True
-        if self._ended is not None:
-            self._ended(error)
+        if self._on_end is not None:
+            self._on_end(error)
         if error is None:
             self._take_back()

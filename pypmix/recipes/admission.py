@@ -9,7 +9,7 @@ from time import monotonic
 from pypmix.arguments import limit, timed
 from pypmix.group import group_members_op
 from pypmix.handlers import Handler
-from pypmix.mailbox import Ended, Mailbox
+from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.operations.groups import Group, admit, enter
 from pypmix.psets import members_in
 from pypmix.recipes.joinrequests import NEVER, Asking, Requests, refusal, verdict_of
@@ -26,7 +26,7 @@ from pypmix.standard.ops import (
     NotifyEvent,
 )
 from pypmix.standard.values import infos
-from pypmix.waits import Beside, Port, settled, shielded
+from pypmix.waits import BackgroundCall, Port, settled, shielded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Admission:
         self._handler = Handler(self._port, self._decide)
         self._box: Mailbox[Notification | GroupChange] = Mailbox(self._port, MAX_EVENTS)
         self._watch = -1
-        self._serving: Beside | None = None
+        self._serving: BackgroundCall | None = None
 
     def __enter__(self) -> Self:
         name = self._group.membership.state().name
@@ -136,7 +136,7 @@ class Admission:
         self._watch = self._port.run(GroupWatch(name, self._box.put, self._box.end), GroupUnwatch)
         self._handler.begin(lambda deliver, ended: self._requests.listening(self._box.put, deliver, ended))
         self._handler.ready()
-        self._serving = Beside(self._serve)
+        self._serving = BackgroundCall(self._serve)
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -159,7 +159,7 @@ class Admission:
 
     def _serve(self) -> None:
         requests = self._requests
-        with suppress(Ended, *OVER):
+        with suppress(EndOfStream, *OVER):
             while True:
                 try:
                     until = requests.until

@@ -40,13 +40,13 @@ class TermBase:
     Args:
         epoch: The number of the term.
         leader: The leader.
-        over: Returns True once the term has ended; the blocking and the async form differ in it.
+        end: Returns True once the term has ended; the blocking and the async form differ in it.
     """
 
-    def __init__(self, epoch: int, leader: Proc, over: Callable[[], bool]) -> None:
+    def __init__(self, epoch: int, leader: Proc, end: Callable[[], bool]) -> None:
         self.epoch = epoch
         self.leader = leader
-        self.over = over
+        self.over = end
 
     def __repr__(self) -> str:
         return f"<Term {self.epoch} of {self.leader}{', over' if self.over() else ''}>"

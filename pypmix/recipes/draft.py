@@ -8,7 +8,7 @@ from time import monotonic
 
 from pypmix.arguments import limit
 from pypmix.handlers import Handler
-from pypmix.mailbox import Ended, Mailbox
+from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.recipes.departures import NEVER, Departures, announcement, answer
 from pypmix.standard import statuses
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout, ResourceBusy
@@ -88,7 +88,7 @@ class Consent:
                         box.get(None if until == NEVER else max(0.0, until - monotonic()))
                     except TimeoutError:
                         pass  # a member sends nothing, or the time is over
-            except Ended:
+            except EndOfStream:
                 raise NotInitialized(f"the group {name!r} is gone", operation="leave") from None
             finally:
                 with shielded(), suppress(*OVER):

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from pypmix.arguments import limit
-from pypmix.mailbox import Ended, Mailbox
+from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.recipes.candidacy import LEADER_FAILED, Candidacy, check
 from pypmix.recipes.terms import Follower
-from pypmix.recipes.terms import Over as Over
 from pypmix.recipes.terms import Term as Term
+from pypmix.recipes.terms import TermEnd as TermEnd
 from pypmix.standard.errors import LostConnection, NotFound, NotInitialized, OperationTimeout, PMIxError
 from pypmix.standard.ops import DeregisterEventHandler, GroupUnwatch, GroupWatch, RegisterEventHandler
 from pypmix.waits import shielded
@@ -56,7 +56,7 @@ class Leadership:
         while True:
             try:
                 term = self._terms.get()
-            except Ended:
+            except EndOfStream:
                 return
             yield term
 
@@ -66,7 +66,7 @@ class Leadership:
             return self._terms.get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"no term has begun within {timeout:g} s", operation="leadership") from None
-        except Ended:
+        except EndOfStream:
             raise NotInitialized("the group is gone", operation="leadership") from None
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 
-class Over:
+class TermEnd:
     """The end of a term; call it for its state, or wait for it."""
 
     __slots__ = ("_ended", "end")
@@ -55,10 +55,10 @@ class Term(TermBase):
         over: The end of the term: `term.over()` is True once it has ended, `term.over.wait(timeout)` waits for it.
     """
 
-    over: Over
+    over: TermEnd
 
     def __init__(self, epoch: int, leader: Proc) -> None:
-        super().__init__(epoch, leader, Over())
+        super().__init__(epoch, leader, TermEnd())
 
 
 class Follower:

@@ -809,17 +809,17 @@ def _entry(key: object, value: object, level: int = 0) -> Info:
         raise at_place(error, f"[{str(key)!r:.80}]") from None
 
 
-def infos(given: Infos) -> tuple[Info, ...]:
+def infos(items: Infos) -> tuple[Info, ...]:
     """Return infos, or a mapping of keys to values, as a tuple of infos."""
-    if not given:
+    if not items:
         return ()
-    if isinstance(given, Info):
-        return (given,)
-    if hasattr(given, "items"):
-        return tuple([_entry(key, value) for key, value in given.items()])
-    if not hasattr(given, "__iter__"):
-        raise TypeError(f"infos are a mapping of keys to values, or several Info, not {a(given)}")
-    found = tuple(given)
+    if isinstance(items, Info):
+        return (items,)
+    if hasattr(items, "items"):
+        return tuple([_entry(key, value) for key, value in items.items()])
+    if not hasattr(items, "__iter__"):
+        raise TypeError(f"infos are a mapping of keys to values, or several Info, not {a(items)}")
+    found = tuple(items)
     for item in found:
         if not isinstance(item, Info):
             raise TypeError(f"infos must be made by an attribute or by info(), not {type(item).__name__}")

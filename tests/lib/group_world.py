@@ -24,7 +24,7 @@ from pypmix.standard.ops import (
     NotifyEvent,
     RegisterEventHandler,
 )
-from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_among, is_set
+from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set, matches_any
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import Info, Proc, Value
 
@@ -155,7 +155,7 @@ class World:
         targets = listed(op.infos, keys.EVENT_CUSTOM_RANGE)
         self.log.append(f"{self.now:.3f} {source.rank} > {_shown(event, targets)}")
         for each, process in self.processes.items():
-            wanted = is_among(each, targets) if op.range == RANGE_CUSTOM else op.range == RANGE_SESSION
+            wanted = matches_any(each, targets) if op.range == RANGE_CUSTOM else op.range == RANGE_SESSION
             if each != source and wanted:
                 self.carry(source, each, self._arrival(process, event, self.now))
 
@@ -375,7 +375,7 @@ class Process:
     def submit(self, op: Any, done: Callable[[Any, BaseException | None], None]) -> None:
         if isinstance(op, NotifyEvent):
             targets = listed(op.infos, keys.EVENT_CUSTOM_RANGE)
-            if op.range != RANGE_CUSTOM or is_among(self.proc, targets):
+            if op.range != RANGE_CUSTOM or matches_any(self.proc, targets):
                 self.handlers.start_chain(Notification(int(op.code), self.proc, int(op.range), op.infos), False)
             if op.range == RANGE_PROC_LOCAL:
                 done(None, None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pypmix import NotFound, PMIxError, Proc
 from pypmix.aio.operations import exchanging
-from pypmix.aio.operations.exchanging import Among, Transfer
+from pypmix.aio.operations.exchanging import Participants, Transfer
 from pypmix.steps import Steps
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class World:
         self.views[proc].remove(gone)
 
 
-class Member(Among):
+class Member(Participants):
     """A member, and its client in one."""
 
     changes = ft = True

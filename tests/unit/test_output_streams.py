@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from pypmix.operations.forwarding import OutputStream
-from pypmix.operations.spawning import Ends, SpawnedJob
+from pypmix.operations.spawning import JobEnds, SpawnedJob
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
 from pypmix.standard.ops import Get, IOFPull, Notification, Output, RegisterEventHandler
@@ -48,7 +48,7 @@ def test_output_that_its_job_s_end_has_overtaken_is_read() -> None:
     """The server has raised the end before it has the pull; the event is handed on when the pull is there."""
     engine = Engine()
     port = cast(Any, SimpleNamespace(session=engine, run=engine.run, attend=lambda: None))
-    ends = Ends(port)
+    ends = JobEnds(port)
     ends.begin()
     job = SpawnedJob(port, "child", ends)
     stream = OutputStream(port, job, STDOUT, 16, None).open()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from pypmix.aio.operations.base import Asks
-from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
+from pypmix.aio.operations.exchanging import Addressed, Exchanging, Participants
 from pypmix.arguments import flag, flags, timed, together
 from pypmix.connection import ConnectionView
 from pypmix.engine.common import ignore
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pypmix.standard.enums import EventCode
 
 
-class _Participants(Addressed):
+class _ConnectionParticipants(Addressed):
     # Those that connect with `early_termination` continue without the ones that end; others get an error before.
     ft = True
 
@@ -118,8 +118,8 @@ class Connection(ConnectionView, Exchanging):
         whole = self._whole("fence")
         await self._client.fence(whole, collect=collect, timeout=timeout, commit=commit, info=info)
 
-    def _among(self) -> Among:
-        return _Participants(self._client, self._port, self._steps, self._whole("collective"))
+    def _call_participants(self) -> Participants:
+        return _ConnectionParticipants(self._client, self._port, self._steps, self._whole("collective"))
 
     async def _get(self, key: Key, member: int | Proc, **options: Any) -> Any:
         return await self._client.get(key, self[member] if isinstance(member, int) else member, **options)

@@ -40,7 +40,7 @@ CHANNELS: dict[str, Attr[str]] = {
 _numbers = count(1)
 
 
-def _given(**values: tuple[Attr[Any], object]) -> tuple[Info, ...]:
+def _infos_of(**values: tuple[Attr[Any], object]) -> tuple[Info, ...]:
     """Return the infos of the arguments that were given; errors name the argument."""
     found = []
     for name, (attribute, value) in values.items():
@@ -230,7 +230,7 @@ class ProcControl:
         directives = (
             attribute(os.fspath(path)),
             *[attrs.CLEANUP_IGNORE(os.fspath(each)) for each in ignore],
-            *_given(recursive=(attrs.CLEANUP_RECURSIVE, recursive), keep_top=(attrs.CLEANUP_LEAVE_TOPDIR, keep_top)),
+            *_infos_of(recursive=(attrs.CLEANUP_RECURSIVE, recursive), keep_top=(attrs.CLEANUP_LEAVE_TOPDIR, keep_top)),
         )
         await self._run(directives + infos(info))
 
@@ -350,7 +350,7 @@ class Monitors:
         chosen = f"file.{next(_numbers)}" if name is None else name
         terms = (
             attrs.MONITOR_ID(chosen),
-            *_given(
+            *_infos_of(
                 size=(attrs.MONITOR_FILE_SIZE, size),
                 access=(attrs.MONITOR_FILE_ACCESS, access),
                 modify=(attrs.MONITOR_FILE_MODIFY, modify),
@@ -423,7 +423,7 @@ class Credentials:
 
         PMIx Standard: Security, "Obtaining Credentials".
         """
-        directives = _given(kinds=(attrs.CRED_TYPE, kinds)) + timed(infos(info), timeout)
+        directives = _infos_of(kinds=(attrs.CRED_TYPE, kinds)) + timed(infos(info), timeout)
         found = await self._port.run(ops.GetCredential(directives))
         return Credential(found.data, found.infos)
 
@@ -505,7 +505,7 @@ class Control(Asks):
             raise TypeError("`to` is for a text; a mapping and infos name the channel of each entry themselves")
         else:
             entries = infos(data)
-        directives = _given(
+        directives = _infos_of(
             tag=(attrs.LOG_TAG_OUTPUT, tag),
             timestamp=(attrs.LOG_GENERATE_TIMESTAMP, timestamp),
             once=(attrs.LOG_ONCE, once),
@@ -573,7 +573,7 @@ class Control(Asks):
         PMIx Standard: Job Management and Reporting, "Allocation Requests".
         """
         number = number_of(directive, "AllocDirective", "EXTEND")
-        terms = _given(
+        terms = _infos_of(
             allocation_id=(attrs.ALLOC_ID, allocation_id),
             request_id=(attrs.ALLOC_REQ_ID, request_id),
             nodes=(attrs.ALLOC_NUM_NODES, nodes),

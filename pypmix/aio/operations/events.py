@@ -65,7 +65,7 @@ def _affected(procs: Procs) -> tuple[Info, ...]:
     return (proc_info(keys.EVENT_AFFECTED_PROCS, procs, keys.EVENT_AFFECTED_PROC),)
 
 
-def _is_meant(ranks: object, rank: int) -> bool:
+def _includes_rank(ranks: object, rank: int) -> bool:
     """Return True if a value that names ranks, in one of the forms of `PMIX_DEBUG_STOP_IN_APP`, names a rank."""
     if ranks is None or isinstance(ranks, bool):
         return bool(ranks)
@@ -90,7 +90,7 @@ class EventStream(Stream[Event]):
         super().__init__(port, buffer)
         self._ids: list[int] = []
         # Refuses invalid arguments here, and not when the stream is opened.
-        self._ops = [RegisterEventHandler(self._put, codes or _NUMBERS, directives, self._ended)]
+        self._ops = [RegisterEventHandler(self._put, codes or _NUMBERS, directives, self._close_box)]
         if not codes:
             # A default handler never gets the events that are not for such ones, the ends of procs and jobs among them.
             unnamed = tuple([each for each in directives if each.key != keys.EVENT_HDLR_NAME])
@@ -109,7 +109,7 @@ class EventStream(Stream[Event]):
         for id in self._ids:
             await self._port.run(DeregisterEventHandler(id))
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _close_box(self, error: BaseException | None) -> None:
         if self._box is not None:
             self._box.end(error)
 
@@ -297,7 +297,7 @@ class Events(Asks):
         wanted = (
             None if self._session.singleton else await self.get(attrs.DEBUG_STOP_IN_APP, default=None, optional=True)
         )
-        if not _is_meant(wanted, self.proc.rank) or os.environ.get("PMIX_BREAKPOINT", name) != name:
+        if not _includes_rank(wanted, self.proc.rank) or os.environ.get("PMIX_BREAKPOINT", name) != name:
             return False
         async with self.events(EventCode.DEBUGGER_RELEASE, buffer=1) as releases:
             await self.notify(

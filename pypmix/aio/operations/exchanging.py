@@ -41,8 +41,8 @@ _NEWS_SECONDS = 5.0
 _NEWS_PAUSE = 0.02
 
 
-class Among:
-    """The participants of collective calls, as these calls need them; `_among` of each class makes one.
+class Participants:
+    """The participants of collective calls, as these calls need them; `_call_participants` of each class makes one.
 
     Attributes:
         changes: Whether members may leave or end without an error for all.
@@ -68,7 +68,7 @@ class Among:
         """From now on process arriving messages even while no operation waits."""
 
 
-class Job(Among):
+class Job(Participants):
     """All procs of a client's job."""
 
     def __init__(self, client: Asks) -> None:
@@ -82,7 +82,7 @@ class Job(Among):
         return None
 
 
-class Addressed(Among):
+class Addressed(Participants):
     """The members of a group or a connection, which has an address; a subclass has `members`.
 
     Args:
@@ -121,7 +121,7 @@ class Transfer:
     """One collective call in progress.
 
     Args:
-        among: The participants.
+        callers: The participants.
         call: The operation.
         root: The root, as its rank or as a proc; None if there is no root.
         codec: The codec of all values.
@@ -134,14 +134,14 @@ class Transfer:
     """
 
     def __init__(
-        self, among: Among, call: str, root: int | Proc | None, codec: Codec | None, timeout: float | None
+        self, callers: Participants, call: str, root: int | Proc | None, codec: Codec | None, timeout: float | None
     ) -> None:
-        self._among = among
-        self._client = among.client
-        self._steps = steps = among.steps
+        self._callers = callers
+        self._client = callers.client
+        self._steps = steps = callers.steps
         self._timeout = timeout
-        self._members = among.members()
-        self._order: Sequence[Proc] = steps.know(self._members) if among.changes else self._members
+        self._members = callers.members()
+        self._order: Sequence[Proc] = steps.know(self._members) if callers.changes else self._members
         self._renews = self._client.supports("get.refresh")
         self._own = self._client.proc
         self._root: Proc | None = None
@@ -214,16 +214,16 @@ class Transfer:
             index += 1
         return self._values(parts)
 
-    async def scatter(self, given: Sequence[object] | Mapping[Proc, object] | None) -> Any:
+    async def scatter(self, items: Sequence[object] | Mapping[Proc, object] | None) -> Any:
         """Return the root's value for the caller."""
         call, root, own, size = self._call, self._root, self._own, len(self._members)
         share = max(_LEAST, PIECE // size)
         if self.rooted:
-            call.give_each(() if given is None else given, self._members)
+            call.give_each(() if items is None else items, self._members)
         values = dict(zip(self._members, call.given * (size // len(call.given)), strict=True)) if self.rooted else {}
         pieces = call.pieces(share)
-        each = {proc: call.piece(self._steps.done, 0, data, share) for proc, data in values.items()}
-        heads = await self._begin(b"", each, sources=(self._after if self.rooted else root,), share=share)
+        by_proc = {proc: call.piece(self._steps.done, 0, data, share) for proc, data in values.items()}
+        heads = await self._begin(b"", by_proc, sources=(self._after if self.rooted else root,), share=share)
         assert root is not None
         parts: list[bytes] = []
         if not self.rooted:
@@ -231,8 +231,8 @@ class Transfer:
         for index in range(pieces):
             step = self._steps.done - 1
             if index:
-                each = {proc: call.piece(step + 1, index, data, share) for proc, data in values.items()}
-                step = await self._step(None, each)
+                by_proc = {proc: call.piece(step + 1, index, data, share) for proc, data in values.items()}
+                step = await self._step(None, by_proc)
                 self._check_root()
             if not self.rooted:
                 parts.append((await self._read(root, step, index, self._key(step, root, own))).data)
@@ -245,7 +245,7 @@ class Transfer:
         given = call.given[0]
         # Only the root reads values, so only it and the giver need the pieces after the first. If all read the heads,
         # the first piece has a separate key.
-        apart = self._among.changes
+        apart = self._callers.changes
         each = {root: call.piece(self._steps.done, 0, given)} if apart and root is not None else {}
         problems: list[PMIxError] = []
         heads = await self._begin(
@@ -269,7 +269,7 @@ class Transfer:
                     parts[proc].append((await self._read(proc, step, index, self._more(step, index))).data)
             except PMIxError as error:
                 parts.pop(proc, None)
-                if not (self._among.ft and isinstance(error, PartialSuccess)):
+                if not (self._callers.ft and isinstance(error, PartialSuccess)):
                     problems.append(error)
         if problems:
             raise problems[0]
@@ -285,7 +285,7 @@ class Transfer:
             try:
                 await self._client.fence((self._own, root), collect=True, timeout=self._timeout)
             except PartialSuccess:
-                if not self._among.ft:
+                if not self._callers.ft:
                     raise
                 # The root has ended, and the others have no error either.
                 return
@@ -297,7 +297,7 @@ class Transfer:
     async def _begin(
         self,
         data: bytes,
-        each: Mapping[Proc, bytes] | None = None,
+        parts: Mapping[Proc, bytes] | None = None,
         *,
         sources: Iterable[Proc | None],
         share: int = PIECE,
@@ -307,7 +307,7 @@ class Transfer:
 
         Args:
             data: The caller's value for all.
-            each: The pieces of its values for single procs.
+            parts: The pieces of its values for single procs.
             sources: The procs whose heads are read in a job.
             share: The bytes of a piece.
             problems: Takes the errors of others in a job, if these are to be raised later.
@@ -318,8 +318,8 @@ class Transfer:
         call = self._call
         if call.problem is not None:
             data = call.given[0]
-        step = await self._step(call.piece(self._steps.done, 0, data, share), each)
-        changes = self._among.changes
+        step = await self._step(call.piece(self._steps.done, 0, data, share), parts)
+        changes = self._callers.changes
         wanted = [proc for proc in self._order if proc in self._participants] if changes else sources
         heads: dict[Proc, Piece] = {}
         problem: Exception | None = call.problem or self._no_root
@@ -345,14 +345,14 @@ class Transfer:
             PartialSuccess: It has.
         """
         root = self._root
-        if self._among.changes and root is not None and root not in self._participants:
-            raise self._call.gone(root)
+        if self._callers.changes and root is not None and root not in self._participants:
+            raise self._call.root_error(root)
 
-    async def _step(self, piece: bytes | None, each: Mapping[Proc, bytes] | None = None) -> int:
+    async def _step(self, piece: bytes | None, parts: Mapping[Proc, bytes] | None = None) -> int:
         """Put a piece for all, or one for each of some procs, and wait for all; return the number of the step."""
         steps, client = self._steps, self._client
         step = steps.done
-        pieces = {self._key(step, self._own, whom): one for whom, one in (each or {}).items()}
+        pieces = {self._key(step, self._own, whom): one for whom, one in (parts or {}).items()}
         if piece is not None:
             pieces[steps.key(step, self._renews)] = piece
         for key, one in pieces.items():
@@ -362,14 +362,14 @@ class Transfer:
             if key not in pieces:
                 await client.put(key, b"")
         try:
-            found = await self._among.fence(True, self._timeout)
+            found = await self._callers.fence(True, self._timeout)
         except OperationTimeout:
             raise
         except PMIxError:
             steps.done += 1
             raise
         steps.done += 1
-        if self._among.changes:
+        if self._callers.changes:
             # Those that have given nothing to the first step are not waited for in the next ones.
             self._participants = await self._find_participants(step) if found is None else found
             steps.participants = self._participants
@@ -381,36 +381,36 @@ class Transfer:
         Raises:
             PartialSuccess: A member that has neither left nor ended has put nothing: it has made another call.
         """
-        if not self._among.ft and len(self._steps.participants) == len(self._members):
+        if not self._callers.ft and len(self._steps.participants) == len(self._members):
             # The fence would have failed without one of them.
             return self._steps.participants
         found = {self._own}
         for proc in self._steps.participants:
-            if proc != self._own and await self._has_come(proc, step):
+            if proc != self._own and await self._has_put(proc, step):
                 found.add(proc)
         return frozenset(found)
 
-    async def _has_come(self, proc: Proc, step: int) -> bool:
+    async def _has_put(self, proc: Proc, step: int) -> bool:
         key = self._steps.key(step, self._renews)
-        limit = self._timeout or GET_SECONDS if proc in self._among.members() else 0
+        limit = self._timeout or GET_SECONDS if proc in self._callers.members() else 0
         try:
             if decode_piece(await self._client.get(key, proc, timeout=limit)).step >= step:
                 return True
         except (NotFound, OperationTimeout, RemoteProtocolError):
             pass
-        self._among.attend()
+        self._callers.attend()
         for _ in range(round(_NEWS_SECONDS / _NEWS_PAUSE)):
-            if proc not in self._among.members():
+            if proc not in self._callers.members():
                 return False
             await pause(_NEWS_PAUSE)
-        raise self._call.lost(proc)
+        raise self._call.silence_error(proc)
 
     async def _read(self, proc: Proc, step: int, index: int, key: str = "") -> Piece:
         key = key or self._steps.key(step, self._renews)
         try:
             data = await self._client.get(key, proc, timeout=self._timeout or GET_SECONDS)
         except (NotFound, OperationTimeout) as error:
-            raise self._call.lost(proc, error.engine) from error
+            raise self._call.silence_error(proc, error.engine) from error
         return self._call.read(proc, data, step, index)
 
     def _key(self, step: int, giver: Proc, whom: Proc) -> str:
@@ -425,7 +425,7 @@ class Transfer:
 class Exchanging:
     """The collective calls on values, of whatever has participants."""
 
-    def _among(self) -> Among:
+    def _call_participants(self) -> Participants:
         """Return the participants."""
         raise NotImplementedError
 
@@ -460,7 +460,7 @@ class Exchanging:
         Example:
             >>> port = await me.bcast(4242 if me.rank == 0 else None)
         """
-        return await Transfer(self._among(), "bcast", root, codec, timeout).bcast(value)
+        return await Transfer(self._call_participants(), "bcast", root, codec, timeout).bcast(value)
 
     async def allgather(self, value: object, *, codec: Codec | None = None, timeout: float | None = None) -> Values:
         """Give the values of all ranks to all; all ranks have to call it. See `bcast` for the rest.
@@ -478,7 +478,7 @@ class Exchanging:
             >>> hosts = await me.allgather(me.node.hostname)
             >>> print(hosts[0], hosts.procs[0])
         """
-        return await Transfer(self._among(), "allgather", None, codec, timeout).allgather(value)
+        return await Transfer(self._call_participants(), "allgather", None, codec, timeout).allgather(value)
 
     async def gather(
         self, value: object, root: int | Proc = 0, *, codec: Codec | None = None, timeout: float | None = None
@@ -502,7 +502,7 @@ class Exchanging:
             >>> if times is not None:
             ...     print("the slowest took", max(times))
         """
-        return await Transfer(self._among(), "gather", root, codec, timeout).gather(value)
+        return await Transfer(self._call_participants(), "gather", root, codec, timeout).gather(value)
 
     async def scatter(
         self,
@@ -530,4 +530,4 @@ class Exchanging:
         Example:
             >>> mine = await me.scatter([[rank, rank + 1] for rank in range(me.job.size)])
         """
-        return await Transfer(self._among(), "scatter", root, codec, timeout).scatter(values)
+        return await Transfer(self._call_participants(), "scatter", root, codec, timeout).scatter(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pypmix.aio.operations.base import Asks
-from pypmix.aio.operations.exchanging import Addressed, Among, Exchanging
+from pypmix.aio.operations.exchanging import Addressed, Exchanging, Participants
 from pypmix.aio.operations.streams import Stream
 from pypmix.aio.waits import shielded
 from pypmix.answers import UNANSWERED
@@ -108,8 +108,8 @@ class Changes(Stream[Change]):
     async def _finish(self) -> None:
         await self._port.run(GroupUnwatch(self._id))
 
-    def _put(self, told: ops.GroupChange) -> None:
-        change = change_of(told)
+    def _put(self, report: ops.GroupChange) -> None:
+        change = change_of(report)
         known = change.epoch < self._since or change.epoch == self._since and (change.left or change.joined)
         if self._box is not None and not known:
             self._box.put(change)
@@ -280,7 +280,7 @@ class Group(GroupView, Exchanging):
         self._membership.state()
         await self._client.notify(code, targets=self, **options)
 
-    def _among(self) -> Among:
+    def _call_participants(self) -> Participants:
         own, now = self._client.proc, self._membership.state().members
         if self._steps is None or self._steps.over:
             self._steps = steps_of(own, self._name, self._membership.require_results().members or now)
@@ -542,13 +542,13 @@ def _destruct_op(name: str, timeout: float | None, info: Infos, ft: bool) -> Gro
     return GroupDestruct(name, timed(infos(info) + flags(ft=(ft, keys.GROUP_FT_COLLECTIVE)), timeout))
 
 
-def _leader(leader: Proc | bool | None, own: Proc) -> tuple[Info, ...]:
+def _leader(leader: Proc | bool | None, caller: Proc) -> tuple[Info, ...]:
     """Return the directives that name the leader of a construct."""
     if leader is None or leader is False:
         return ()
-    proc = own if leader is True else leader
+    proc = caller if leader is True else leader
     if not isinstance(proc, Proc):
         raise TypeError(f"the leader is a Proc, or True for the caller, not {leader!r:.100}")
     # By the Standard only the leader itself reports that it leads; the second info is for the others' engines.
     named = Info(GROUP_LEADER_PROC, Value(codes.PROC, proc))
-    return (flag(keys.GROUP_LEADER), named) if proc == own else (named,)
+    return (flag(keys.GROUP_LEADER), named) if proc == caller else (named,)

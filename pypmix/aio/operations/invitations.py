@@ -6,7 +6,7 @@ from _thread import allocate_lock
 from sys import maxsize
 
 from pypmix.aio.handlers import Handler
-from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.operations.streams import Stream
@@ -73,7 +73,7 @@ class Invite:
     ) -> None:
         self._client = client
         self._port = port
-        self._op = GroupInvite(name, procs, directives, self._answered)
+        self._op = GroupInvite(name, procs, directives, self._record_answer)
         self._timeout = timeout
         self._lock = allocate_lock()
         self._invited: dict[Proc, InviteAnswer | None] = {}
@@ -121,7 +121,7 @@ class Invite:
             >>> await invite.abort()
         """
         if self._underway is None:
-            self._underway = Underway(self._port, self._op, self._ended)
+            self._underway = Underway(self._port, self._op, self._close_box)
         return self
 
     async def form(self) -> Group:
@@ -172,7 +172,7 @@ class Invite:
                     return
             try:
                 answer = await self._box.get()
-            except Ended:
+            except EndOfStream:
                 return
             if answer is not None and answer.proc in self._invited:
                 yield answer
@@ -321,8 +321,8 @@ class Invite:
             raise NotInitialized("the invitation was not sent", operation="invite", hint="use it in a `with` block")
         return self._underway
 
-    def _answered(self, told: GroupAnswer) -> None:
-        answer = answer_of(told)
+    def _record_answer(self, report: GroupAnswer) -> None:
+        answer = answer_of(report)
         with self._lock:
             if answer.proc not in self._invited:
                 return
@@ -332,7 +332,7 @@ class Invite:
                 self._silent.discard(answer.proc)
                 self._box.put(answer)
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _close_box(self, error: BaseException | None) -> None:
         self._box.end(error)
 
 
@@ -524,7 +524,7 @@ class InvitationStream(Stream[Invitation]):
 
     async def _shared(self) -> Mailbox[Invitation]:
         inbox = self._port.kept(_Inbox)
-        if inbox is None or inbox.box.ended:
+        if inbox is None or inbox.box.is_closed:
             inbox = self._port.keep(_Inbox(self._client, self._port), replace=True)
             try:
                 await inbox.begin()

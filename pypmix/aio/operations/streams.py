@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.arguments import limit
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
 
@@ -78,7 +78,7 @@ class Stream(Generic[T]):
         """
         box = self._box
         self._closed = box is not None
-        if box is not None and not box.ended:
+        if box is not None and not box.is_closed:
             box.end()
             await self._leave()
 
@@ -101,7 +101,7 @@ class Stream(Generic[T]):
             return await self._opened().get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
-        except Ended:
+        except EndOfStream:
             raise NotInitialized("the stream is closed", operation=self._name) from None
 
     async def __aenter__(self) -> Self:
@@ -118,7 +118,7 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         try:
             return await self._opened().get()
-        except Ended:
+        except EndOfStream:
             raise StopAsyncIteration from None
 
     def _opened(self) -> Mailbox[T]:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from time import monotonic
 
 from pypmix.aio.handlers import Handler
-from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.aio.operations.groups import Group, admit, enter
-from pypmix.aio.waits import Beside, Port, settled, shielded
+from pypmix.aio.waits import BackgroundCall, Port, settled, shielded
 from pypmix.arguments import limit, timed
 from pypmix.group import group_members_op
 from pypmix.psets import members_in
@@ -129,7 +129,7 @@ class Admission:
         self._handler = Handler(self._port, self._decide)
         self._box: Mailbox[Notification | GroupChange] = Mailbox(self._port, MAX_EVENTS)
         self._watch = -1
-        self._serving: Beside | None = None
+        self._serving: BackgroundCall | None = None
 
     async def __aenter__(self) -> Self:
         name = self._group.membership.state().name
@@ -137,7 +137,7 @@ class Admission:
         self._watch = await self._port.run(GroupWatch(name, self._box.put, self._box.end), GroupUnwatch)
         self._handler.begin(lambda deliver, ended: self._requests.listening(self._box.put, deliver, ended))
         await self._handler.ready()
-        self._serving = Beside(self._serve)
+        self._serving = BackgroundCall(self._serve)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -160,7 +160,7 @@ class Admission:
 
     async def _serve(self) -> None:
         requests = self._requests
-        with suppress(Ended, *OVER):
+        with suppress(EndOfStream, *OVER):
             while True:
                 try:
                     until = requests.until

@@ -6,7 +6,7 @@ from contextlib import suppress
 from time import monotonic
 
 from pypmix.aio.handlers import Handler
-from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.aio.waits import settled, shielded
 from pypmix.arguments import limit
 from pypmix.recipes.departures import NEVER, Departures, announcement, answer
@@ -87,7 +87,7 @@ class Consent:
                         await box.get(None if until == NEVER else max(0.0, until - monotonic()))
                     except TimeoutError:
                         pass  # a member sends nothing, or the time is over
-            except Ended:
+            except EndOfStream:
                 raise NotInitialized(f"the group {name!r} is gone", operation="leave") from None
             finally:
                 with shielded(), suppress(*OVER):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pypmix.aio.mailbox import Ended, Mailbox
+from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.aio.recipes.terms import Follower
-from pypmix.aio.recipes.terms import Over as Over
 from pypmix.aio.recipes.terms import Term as Term
+from pypmix.aio.recipes.terms import TermEnd as TermEnd
 from pypmix.aio.recipes.terms import TermScope as TermScope  # async only
 from pypmix.aio.waits import shielded
 from pypmix.arguments import limit
@@ -56,7 +56,7 @@ class Leadership:
         while True:
             try:
                 term = await self._terms.get()
-            except Ended:
+            except EndOfStream:
                 return
             yield term
 
@@ -66,7 +66,7 @@ class Leadership:
             return await self._terms.get(limit(timeout))
         except TimeoutError:
             raise OperationTimeout(f"no term has begun within {timeout:g} s", operation="leadership") from None
-        except Ended:
+        except EndOfStream:
             raise NotInitialized("the group is gone", operation="leadership") from None
 
     async def __aenter__(self) -> Self:

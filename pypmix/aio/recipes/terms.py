@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
 
-class Over:
+class TermEnd:
     """Whether a term has ended; call it, or wait for it."""
 
     __slots__ = ("_ended", "_scopes")
@@ -63,8 +63,8 @@ class Over:
 class TermScope:
     """A block that is cancelled when the term ends; the program continues after it. `Term.scope` makes one."""
 
-    def __init__(self, over: Over) -> None:
-        self._over = over
+    def __init__(self, end: TermEnd) -> None:
+        self._end = end
         self._scope = anyio.CancelScope()
 
     @property
@@ -74,13 +74,13 @@ class TermScope:
 
     async def __aenter__(self) -> Self:
         self._scope.__enter__()
-        self._over.cancels(self._scope)
+        self._end.cancels(self._scope)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._over.spares(self._scope)
+        self._end.spares(self._scope)
         return bool(self._scope.__exit__(kind, error, traceback))
 
 
@@ -93,10 +93,10 @@ class Term(TermBase):
         over: Whether it has ended: `term.over()` tells, `await term.over.wait(timeout)` waits for it.
     """
 
-    over: Over
+    over: TermEnd
 
     def __init__(self, epoch: int, leader: Proc) -> None:
-        super().__init__(epoch, leader, Over())
+        super().__init__(epoch, leader, TermEnd())
 
     def scope(self) -> TermScope:
         """Return an async context manager whose block is cancelled as soon as the term ends."""

@@ -18,7 +18,7 @@ from pypmix.engine.native.quirks import ANSWERED_TWICE, EVENTS_OF_THE_LIBRARY, R
 from pypmix.engine.native.structs import get_proc
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEvent, RegisterEventHandler
-from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, is_among, procs_in
+from pypmix.standard.ops.events import DIRECTIVES, OWN_CLIENTS, RANGE_PROC_LOCAL, matches_any, procs_in
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
 
 TYPE_CHECKING = False
@@ -226,7 +226,7 @@ class Topic(Asking):
             targets = procs_in(infos, keys.EVENT_CUSTOM_RANGE)
         except TypeError:
             targets = None
-        if not news or (targets is not None and not is_among(self.session.proc, targets)):
+        if not news or (targets is not None and not matches_any(self.session.proc, targets)):
             inbox.answer(message)
             return
 

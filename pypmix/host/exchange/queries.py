@@ -6,7 +6,7 @@ from pypmix.engine.times import QUERY_SECONDS
 from pypmix.host.exchange.codec import GROUPS
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, is_among, procs_in
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, matches_any, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info, Proc, Value
 
@@ -114,7 +114,7 @@ def find_groups(
 
         def concerns(members: tuple[Proc, ...], reach: object = reach, custom: tuple[Proc, ...] = custom) -> bool:
             if reach == RANGE_CUSTOM:
-                return any(is_among(proc, custom) for proc in members)
+                return any(matches_any(proc, custom) for proc in members)
             if reach == RANGE_LOCAL:
                 return any(map(is_local, members))
             if reach == RANGE_NAMESPACE and requestor is not None and is_known(requestor):

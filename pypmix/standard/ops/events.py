@@ -147,7 +147,7 @@ def number_in(infos: Iterable[Info], key: str) -> int | None:
     return None
 
 
-def is_among(proc: Proc, procs: Iterable[Proc]) -> bool:
+def matches_any(proc: Proc, procs: Iterable[Proc]) -> bool:
     """Return True if a proc is among procs; on either side the wildcard rank means all ranks of the nspace."""
     return any(proc[0] == other[0] and (proc[1] == other[1] or RANK_WILDCARD in (proc[1], other[1])) for other in procs)
 

@@ -193,7 +193,7 @@ def missing(op: GroupConstruct, result: GroupResults) -> tuple[str, ...]:
 def collect(
     port: Port,
     members: Iterable[Proc],
-    wanted: tuple[str, ...],
+    requested: tuple[str, ...],
     context_id: int,
     done: Callable[[tuple[Info, ...]], None],
 ) -> None:
@@ -202,13 +202,13 @@ def collect(
     Args:
         port: The session.
         members: The members.
-        wanted: The keys, at least one.
+        requested: The keys, at least one.
         context_id: The context id of the group.
         done: Called with the infos.
     """
     number = Info(keys.GROUP_CONTEXT_ID, Value(codes.SIZE, context_id), QUALIFIER)
     said: dict[Proc, list[Info]] = {each: [] for each in members}
-    left = [len(said) * len(wanted)]
+    left = [len(said) * len(requested)]
 
     def note_value(whose: Proc, key: str, value: Value | None, _error: BaseException | None) -> None:
         if value is not None:
@@ -218,7 +218,7 @@ def collect(
             done(tuple([_group_info(each, items) for each, items in said.items() if items]))
 
     for each in said:
-        for key in wanted:
+        for key in requested:
             port.submit(Get(each, key, (number, SOON)), partial(note_value, each, key))
 
 

@@ -17,7 +17,7 @@ from pypmix.standard.ops import DeregisterEventHandler, Notification, NotifyEven
 from pypmix.standard.ops.events import (
     DIRECTIVES,
     RANGE_PROC_LOCAL,
-    is_among,
+    matches_any,
     procs_in,
 )
 from pypmix.standard.types import RANK_UNDEF, Info, Proc, Value, decimal
@@ -187,7 +187,7 @@ class ClientEvents:
         """Run this process's own handlers, to which no server brings what the process has raised itself."""
         client = self._client
         targets = procs_in(op.infos, keys.EVENT_CUSTOM_RANGE)
-        if targets is None or is_among(client.proc, targets):
+        if targets is None or matches_any(client.proc, targets):
             # The server keeps it for late handlers of this process, unless its range is this process alone.
             keep = client.server is None or op.range == RANGE_PROC_LOCAL
             if not keep:
@@ -204,7 +204,7 @@ class ClientEvents:
         except (RemoteProtocolError, TypeError) as error:
             client.pass_on(_complain, error)
             return
-        if targets is None or is_among(client.proc, targets):
+        if targets is None or matches_any(client.proc, targets):
             infos = tuple([info for info in event["infos"] if info.key != keys.INTERNAL_NOTIFY])
             if event["source"] == client.proc and not self._raised.match_delivery(event["code"], infos)[0]:
                 return

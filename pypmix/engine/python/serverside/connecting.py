@@ -44,7 +44,7 @@ from pypmix.standard.ops.connecting import (
     CONNECT_TOKEN,
 )
 from pypmix.standard.ops.core import returned
-from pypmix.standard.ops.events import is_among, is_set
+from pypmix.standard.ops.events import is_set, matches_any
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.additions import MAX_CONNECTED, encode_connected
@@ -278,7 +278,7 @@ class Connecting(Topic):
         _note(self._requested, _title(membership))
         came = {each.proc for collective in (*membership.running, *membership.asking) for each in collective.arrived}
         called = listed(event.infos, keys.EVENT_CUSTOM_RANGE)
-        away = [each.proc for each in membership.members if each.proc not in came and is_among(each.proc, called)]
+        away = [each.proc for each in membership.members if each.proc not in came and matches_any(each.proc, called)]
         if not away:
             return None
         infos = tuple([info for info in event.infos if info.key != keys.EVENT_CUSTOM_RANGE])

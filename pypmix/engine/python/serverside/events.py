@@ -20,8 +20,8 @@ from pypmix.standard.ops.events import (
     RANGE_RM,
     check_code,
     check_range,
-    is_among,
     is_set,
+    matches_any,
     procs_in,
 )
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
@@ -131,7 +131,7 @@ class _Event:
         """Return True if a proc is in the event's range."""
         if self.targets is not None:
             # This is called for each client, and there may be as many targets.
-            return proc in self._named or is_among(proc, self._wholes)
+            return proc in self._named or matches_any(proc, self._wholes)
         if self.nspace is not None:
             return proc[0] == self.nspace
         return self.notification.range not in (RANGE_RM, RANGE_PROC_LOCAL)

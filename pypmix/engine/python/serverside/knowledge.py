@@ -8,7 +8,7 @@ from pypmix.engine.python.attributes import SERVER, supported
 from pypmix.engine.python.datastore import LEVEL_OF
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound
-from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, is_among, procs_in
+from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_NAMESPACE, RANGE_PROC_LOCAL, matches_any, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, ProcInfo, Value, decimal
 
@@ -219,7 +219,7 @@ class Knowledge:
             elif range == RANGE_PROC_LOCAL:
                 there = own in members
             elif range == RANGE_CUSTOM:
-                there = any(is_among(each, custom) for each in members)
+                there = any(matches_any(each, custom) for each in members)
             else:
                 there = True
             if there:
