@@ -19,7 +19,7 @@ from pypmix.host.loop import Loop
 from pypmix.host.machine import POLL, Machine
 from pypmix.host.mapping import fill
 from pypmix.host.nodes import LocalNode, check_nodes
-from pypmix.host.outcome import TIMED_OUT, Outcome, pending_text, signal_text
+from pypmix.host.outcome import TIMED_OUT, JobsOutcome, pending_text, signal_text
 from pypmix.host.placing import ANYWHERE
 from pypmix.host.processes import readable_here
 from pypmix.host.serving import ServingManager
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
     from pypmix.host.nodes import Wrap
+    from pypmix.host.outcome import Outcome
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.host.session import NodeSession
@@ -231,8 +232,7 @@ class LocalHost(ServingManager):
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
-        self._outcome: Outcome | None = None
-        self._partial: Outcome | None = None
+        self._outcome = JobsOutcome()
         self._ended_all = False
         self._impatient = False
         self._stopping = False
@@ -269,15 +269,13 @@ class LocalHost(ServingManager):
         if self._ended_all:
             return
         self._ended_all = True
-        if self._outcome is None:
-            self._outcome = Outcome(code, reason)
+        self._outcome.decide(code, reason)
         for job in list(self.jobs.values()):
             job.end(code, reason, signum)
 
     def job_failed(self, job: RunningJob) -> None:
         """Record the outcome of a failed job, and end the jobs that it has spawned."""
-        if self._outcome is None and job.terms.counted and not (job.number > 1 and job.unlaunched):
-            self._outcome = job.outcome
+        self._outcome.add_failed(job)
         super().job_failed(job)
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
@@ -288,14 +286,12 @@ class LocalHost(ServingManager):
 
     def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
         """See `Manager.outcome_corrected`."""
-        if self._outcome is former:
-            self._outcome = outcome
+        self._outcome.correct(former, outcome)
 
     def job_over(self, job: RunningJob) -> None:
         """Remove a job of which only output may be left; the servers know it for a while."""
         del self.jobs[job.nspace]
-        if self._partial is None and job.terms.counted:
-            self._partial = job.partial
+        self._outcome.add_finished(job)
         if self.jobs:
             super().job_over(job)
             return
@@ -386,7 +382,7 @@ class LocalHost(ServingManager):
                 launch.restore_descriptor_limit(0, self.machine.former_limits)
             self.loop.close()
             sys.setswitchinterval(interval)
-        return self._outcome or self._partial or Outcome(0)
+        return self._outcome.final
 
     def _take_forks(self, warm: bool | Sequence[str] | ForkServers) -> None:
         if isinstance(warm, str):
@@ -563,7 +559,7 @@ class LocalHost(ServingManager):
         for job in self._over:
             job.finish_output()
         patience = self.patience()
-        ended = self._outcome is not None
+        ended = self._outcome.decided is not None
         self.loop.run(
             lambda: (
                 all(sink.empty for sink in self._sinks.values()) or not (patience() if ended else not self._impatient)

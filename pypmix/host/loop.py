@@ -14,7 +14,7 @@ from pypmix.engine.faults import fault, struck
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from pypmix.engine.alarms import Alarm
     from pypmix.engine.base import Cancellable
@@ -51,6 +51,18 @@ ROUND = 64
 
 PAUSE = 0.1
 """Seconds without watching a descriptor whose callback has failed: it may be ready again at once, and fail again."""
+
+
+def vital(step: Callable[..., None]) -> Callable[..., None]:
+    """Make a fault in a step end its object's host: without the step a job would never finish, and all would wait."""
+
+    def guarded(self: Any, *arguments: object) -> None:
+        try:
+            step(self, *arguments)
+        except Exception as error:
+            self.host.broke(error)
+
+    return guarded
 
 
 class Turns:

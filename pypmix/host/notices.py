@@ -72,8 +72,10 @@ def job_status(job: RunningJob, code: int) -> int:
         return Status.SUCCESS
     if code == TIMED_OUT and job.outcome is not None:
         return Status.ERR_TIMEOUT
-    blamed = [rank for rank in job.ranks if rank.blame and (rank.exit_code or 1) == code]
-    return OF_JOB[proc_status(blamed[0])] if blamed else Status.ERR_JOB_ABORTED
+    culprit = job.judgement.culprit
+    if culprit is None or (culprit.exit_code or 1) != code:
+        return Status.ERR_JOB_ABORTED
+    return OF_JOB[proc_status(culprit)]
 
 
 class Notices:
@@ -150,7 +152,7 @@ class Notices:
                 self._spread(self._event(end, rank.proc, (*details, own), cached=False))
 
     def _job_ended(self, job: RunningJob) -> None:
-        outcome = job.outcome or job.partial
+        outcome = job.final_outcome
         code = outcome.code if outcome is not None else 0
         terms = job.terms
         if job.unlaunched is None and (code or not terms.silent):

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pypmix.engine.common import Pending
+    from pypmix.host.running import RunningJob
     from pypmix.standard.types import Proc
 
 TIMED_OUT = 124
@@ -39,6 +40,42 @@ class Outcome(Record):
 
     code: int
     reason: str = ""
+
+
+class JobsOutcome:
+    """The outcome of several jobs, of which the first failure that counts decides.
+
+    Attributes:
+        decided: The failure that ends the jobs, or the reason for which they are ended; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.decided: Outcome | None = None
+        self._partial: Outcome | None = None
+
+    @property
+    def final(self) -> Outcome:
+        """The outcome, once all jobs are finished."""
+        return self.decided or self._partial or Outcome(0)
+
+    def decide(self, code: int, reason: str) -> None:
+        """Record the reason for which all jobs are ended, unless a failure has been recorded."""
+        self.decided = self.decided or Outcome(code, reason)
+
+    def add_failed(self, job: RunningJob) -> None:
+        """Record the outcome of a job that has failed; a spawned job that could not be started does not count."""
+        if self.decided is None and job.terms.counted and not (job.job.parent is not None and job.unlaunched):
+            self.decided = job.outcome
+
+    def add_finished(self, job: RunningJob) -> None:
+        """Record the failures of a job that were not to end it."""
+        if self._partial is None and job.terms.counted:
+            self._partial = job.partial
+
+    def correct(self, former: Outcome, outcome: Outcome) -> None:
+        """Replace an outcome: the request that ended a job arrived after the end of the rank that sent it."""
+        if self.decided is former:
+            self.decided = outcome
 
 
 def exit_code(status: int) -> int:

@@ -13,10 +13,10 @@ import signal
 import time
 
 from pypmix.host import launch, orphans
-from pypmix.host.loop import READ
+from pypmix.host.loop import READ, vital
 from pypmix.host.machine import POLL
 from pypmix.host.output import channel
-from pypmix.host.running import NUMBERS, Share, vital
+from pypmix.host.running import NUMBERS, Share
 from pypmix.standard import attrs, keys
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_WILDCARD

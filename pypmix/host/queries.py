@@ -182,7 +182,7 @@ def _status(subject: Subject) -> Value | None:
     jobs = subject.jobs
     if subject.nspace is None or not jobs:
         return None
-    outcome = jobs[0].outcome or jobs[0].partial
+    outcome = jobs[0].final_outcome
     return Value.unchecked(codes.STATUS, int(job_status(jobs[0], outcome.code if outcome is not None else 0)))
 
 

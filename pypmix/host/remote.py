@@ -25,9 +25,10 @@ from pypmix.host import orders
 from pypmix.host.exchange import Forwarded
 from pypmix.host.feeding import Input
 from pypmix.host.launch import is_missing
+from pypmix.host.loop import vital
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
-from pypmix.host.running import Share, vital
+from pypmix.host.running import Share
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import IOFPull, Op, Spawn, ToolConnected
 from pypmix.standard.types import RANK_WILDCARD

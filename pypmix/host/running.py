@@ -10,7 +10,7 @@ loop:
 
 1. Each share is prepared; if one cannot run its ranks, none starts. Then all shares start their ranks.
 2. A share reports the end of a rank.
-3. A rank that has failed is judged (`_judge`): depending on the terms of the job it ends the job, or is only recorded.
+3. A rank that has failed is judged (`Judgement`): by the terms of the job it ends the job, or is only recorded.
 4. When the last rank of a launch has ended, and the launch is not held, its shares end the processes that their ranks
    left behind. A `Host` holds a launch until its `async with` block is left.
 5. With its last launch the job is finished (`job_over` of the host).
@@ -23,11 +23,13 @@ import signal
 import time
 
 from pypmix.engine.faults import fault
+from pypmix.host.judgement import Judgement
 from pypmix.host.launch import is_missing
+from pypmix.host.loop import vital
 from pypmix.host.machine import KILLED_SECONDS, POLL
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome, listed
 from pypmix.host.output import Copy, Sink, Stream
-from pypmix.host.rank import STARTED, Rank
+from pypmix.host.rank import Rank
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import Proc
@@ -80,12 +82,6 @@ INTERRUPT_GRACE = 1.0
 SPREAD = 1.0
 """Seconds that a resource manager has to send SIGTERM to all nodes of a job that it ends."""
 
-CAUSE = 10.0
-"""Seconds to wait for the end of a rank that failed ranks had missed."""
-
-DYING = 10
-"""The number of polls for the end of a rank whose connection has ended."""
-
 STDOUT = 2
 STDERR = 4
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -93,18 +89,6 @@ NUMBERS = {STDOUT: 1, STDERR: 2}
 
 
 _log = get_logger("pypmix.host")
-
-
-def vital(step: Callable[..., None]) -> Callable[..., None]:
-    """Make a fault in a step end the host: without the step its job would never finish, and all would wait for it."""
-
-    def guarded(self: RunningJob | Launch | Share, *arguments: object) -> None:
-        try:
-            step(self, *arguments)
-        except Exception as error:
-            self.host.broke(error)
-
-    return guarded
 
 
 class JobHost:
@@ -302,6 +286,7 @@ class RunningJob:
         mark: A mark that distinguishes it from the host's other jobs in texts; empty for the first.
 
     Attributes:
+        judgement: Names the rank that is the cause of a failure.
         nodes: The nodes that it runs on.
         launches: Its launches that are not finished.
         bare: Whether its applications have names and no programs.
@@ -333,20 +318,14 @@ class RunningJob:
         self.launches: list[Launch] = []
         self.bare = False
         self._awaited: list[Callable[[], None]] = []
+        self.judgement = Judgement(self)
         self.renew(homes)
         self._homeless: list[Rank] = []
         """Lost ranks that are to be started again on other nodes."""
-        self._is_judging = False
-        """Whether the end of a rank is being judged; ends that arrive meanwhile belong to the same judgement."""
         self._ended_launches: list[Launch] = []
         """Launches of which nothing is left, while a judgement or lost ranks keep the job from being finished."""
         self._is_moving = False
         """Whether the servers are being informed of new nodes of ranks."""
-        self._unjudged = False
-        self._leaving: Rank | None = None
-        """A rank that seems to end; the judgement waits for it."""
-        self._suspect: Rank | None = None
-        """The rank to blame when that wait began, if it matters."""
         self._open_files: list[Copy] = []
 
     def renew(self, ranks: Iterable[int]) -> None:
@@ -361,10 +340,7 @@ class RunningJob:
         self._shares.clear()
         self.running = 0
         self.outcome: Outcome | None = None
-        self._blamed: Rank | None = None
-        """The rank whose end was judged, whether or not it has ended the job."""
-        self._awaits_cause = False
-        """Whether a wait with a limit has begun for the cause of a failure."""
+        self.judgement.reset()
         self.partial: Outcome | None = None
         self.failed_at = 0.0
         self.unlaunched: OSError | None = None
@@ -382,6 +358,11 @@ class RunningJob:
     def nspace(self) -> str:
         """Its namespace."""
         return self.job.nspace
+
+    @property
+    def final_outcome(self) -> Outcome | None:
+        """Its outcome, or the first failure if that did not end it; None if nothing has failed."""
+        return self.outcome or self.partial
 
     @property
     def ranks(self) -> list[Rank]:
@@ -428,92 +409,10 @@ class RunningJob:
         rank.over = True
         rank.left = min(rank.left, time.monotonic())
         self.host.rank_ended(self, rank)
-        if rank.blame and not self._is_judged():
-            self._judge(0)
+        if rank.blame and not self.judgement.is_final:
+            self.judgement.judge(0)
         if all(each.over for each in self.ranks):
             self.host.tell_end(self)
-
-    def _is_judged(self) -> bool:
-        """Return True if no further end makes a difference."""
-        return self.outcome is not None or (self.terms.keep_going and self.partial is not None)
-
-    def _consider(self, ranks: Sequence[Rank]) -> None:
-        """Judge the job after ranks have ended, unless that would wait for the same ranks as before.
-
-        Thousands may end at once, and each judgement looks at all of them.
-        """
-        if self._is_judged() or not (self._unjudged or any(rank.blame for rank in ranks)):
-            return
-        if self._leaving is not None and self._leaving.leaves:
-            suspect = self._suspect
-            if suspect is None or all(_guilt(rank) <= _guilt(suspect) for rank in ranks):
-                return
-        self._judge(DYING)
-
-    @vital
-    def _judge(self, chances: int) -> None:
-        """End the job after a rank has failed, and name the rank that failed first.
-
-        Args:
-            chances: The polls left for ranks that seem to end; below 0 it waits for no further end.
-        """
-        is_outer = not self._is_judging
-        self._is_judging = True
-        try:
-            self._find_culprit(chances)
-        finally:
-            if is_outer:
-                self._is_judging = False
-        if is_outer:
-            self._remove_ended_launches()
-
-    def _find_culprit(self, chances: int) -> None:
-        # A rank that requested an abort may have exited since, and a rank that died a moment ago may have taken others
-        # with it: look at all of them before naming one.
-        self.host.loop.run_posted()
-        for each in list(self.launches):
-            each.collect()
-        if self.outcome is not None or not any(other.blame for other in self.ranks):
-            return
-        self._leaving = self._suspect = None
-        dying = [other for other in self.ranks if other.alive and other.lost] if chances > 0 else []
-        if dying:
-            # The others have seen its connection end before the system reports its exit.
-            self._unjudged = True
-            self._wait_for(dying)
-            self.host.loop.later(POLL, lambda: self._judge(chances - 1))
-            return
-        culprit = max(self.ranks, key=_guilt)
-        leaving = self._possible_causes(culprit) if chances >= 0 else []
-        self._unjudged = bool(leaving)
-        if leaving:
-            # It missed a rank that has left and may be about to report a cause; the end of that rank is judged again.
-            self._wait_for(leaving, culprit)
-            if not self._awaits_cause:
-                self._awaits_cause = True
-                self.host.loop.later(CAUSE, lambda: self._judge(-1))
-            return
-        code = culprit.exit_code or 1
-        self._blamed = culprit
-        if not self.terms.keep_going:
-            reason = culprit.end() + self.others_text(culprit)
-            if self.partial is not None:
-                # Some ranks were ended on request, which the others may not survive: the request decides.
-                code, reason = self.partial.code, f"{self.partial.reason}; then {reason}"
-            self.end(code, reason)
-        else:
-            self.decide(code, f"{culprit.end()}; the others went on")
-
-    def _possible_causes(self, culprit: Rank) -> list[Rank]:
-        """Return the ranks that have left a moment before a failed rank, which may have missed them, and still run."""
-        if culprit.signum or culprit.stage == STARTED:
-            return []
-        since = culprit.left - CAUSE
-        return [rank for rank in self.ranks if rank.leaves and since < rank.left < culprit.left]
-
-    def _wait_for(self, ranks: Sequence[Rank], suspect: Rank | None = None) -> None:
-        # Of many ranks that end one after the other, in either direction, this one is among the last.
-        self._leaving, self._suspect = ranks[len(ranks) // 2], suspect
 
     @vital
     def ranks_ended(self, ranks: Sequence[Rank]) -> None:
@@ -523,7 +422,7 @@ class RunningJob:
         homeless = [rank for rank in ranks if self._may_run_again(rank) and rank.node not in self.host.nodes]
         if homeless:
             self._move(homeless)
-        self._consider(ranks)
+        self.judgement.consider(ranks)
 
     def record_end(self, rank: Rank) -> None:
         """Record the end of a rank, without judging it."""
@@ -573,7 +472,7 @@ class RunningJob:
         homeless, self._homeless = self._homeless, []
         if self.outcome is None:
             self._move_to_homes(homeless)
-        self._remove_ended_launches()
+        self.remove_ended_launches()
 
     def _move_to_homes(self, homeless: Sequence[Rank]) -> None:
         try:
@@ -582,7 +481,7 @@ class RunningJob:
             for former in homeless:
                 former.excused = False
                 former.fate += f"; it is not started again: {error}"
-            self._consider(homeless)
+            self.judgement.consider(homeless)
             return
         self.job = layout
         self._homes = {**self._homes, **homes}
@@ -712,7 +611,7 @@ class RunningJob:
         whole = {rank for rank in self.ranks if rank.alive}.issubset(ranks)
         reason += self.others_text(caller) if whole else f"; it ended {listed([str(rank) for rank in ranks])}"
         # The request was sent before the end of its caller, and has arrived after it.
-        late = caller is not None and caller is self._blamed
+        late = caller is not None and caller is self.judgement.culprit
         if late and self.partial is not None:
             self.partial = Outcome(code, reason)
         if self.outcome is None and whole:
@@ -748,7 +647,7 @@ class RunningJob:
 
     def launch_over(self, launch: Launch) -> None:
         """Remove a launch of which nothing is left except output, perhaps."""
-        if self._homeless or self._is_judging:
+        if self._homeless or self.judgement.is_active:
             # The job may end with it: its outcome comes first.
             self._ended_launches.append(launch)
             return
@@ -761,7 +660,7 @@ class RunningJob:
         else:
             self.host.job_over(self)
 
-    def _remove_ended_launches(self) -> None:
+    def remove_ended_launches(self) -> None:
         """Remove the launches that have ended while the job was judged, or ranks had no node."""
         ended, self._ended_launches = self._ended_launches, []
         for launch in ended:
@@ -1070,11 +969,6 @@ class Share:
         alive = [rank for rank in self.ranks if rank.alive]
         if alive:
             self.signal(alive, signal.SIGKILL)
-
-
-def _guilt(rank: Rank) -> tuple[int, float]:
-    """Return a key that is greater the more likely a rank is the cause of others' ends: the first that has left."""
-    return rank.blame, -rank.left
 
 
 def _finish_output(ranks: Iterable[Rank]) -> None:

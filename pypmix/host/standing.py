@@ -24,7 +24,7 @@ from pypmix.host.local import LocalHost
 from pypmix.host.loop import READ
 from pypmix.host.machine import POLL
 from pypmix.host.mapping import Mapping, fill
-from pypmix.host.outcome import NOT_FOUND, TIMED_OUT, Outcome, signal_text
+from pypmix.host.outcome import NOT_FOUND, TIMED_OUT, JobsOutcome, Outcome, signal_text
 from pypmix.host.output import Sink
 from pypmix.host.placing import Target
 from pypmix.host.rankfile import Line
@@ -81,7 +81,7 @@ class Run:
 
     Attributes:
         jobs: Its jobs that are not finished, by nspace.
-        outcome: Its first failure; None while there is none.
+        outcome: The outcome of its jobs.
         is_ending: Whether its jobs are being ended.
         is_waiting: Whether it waits for slots.
     """
@@ -92,12 +92,11 @@ class Run:
         self._sinks: dict[int, Sink] = {}
         self._feed: Feed | None = None
         self._alarms: list[Cancellable] = []
-        self._partial: Outcome | None = None
         self._is_impatient = False
         self._is_closed = False
         self._wish = Wish(())
         self.jobs: dict[str, RunningJob] = {}
-        self.outcome: Outcome | None = None
+        self.outcome = JobsOutcome()
         self.is_ending = False
         self.is_waiting = False
         self.since = time.monotonic()
@@ -236,7 +235,7 @@ class Run:
             # Registered, and not started.
             self.end(code, reason)
             return
-        self.outcome = Outcome(code, reason)
+        self.outcome.decide(code, reason)
         self._finish()
 
     def _arrange(self, job: RunningJob) -> None:
@@ -282,19 +281,9 @@ class Run:
         if self.is_ending:
             return
         self.is_ending = True
-        self.outcome = self.outcome or Outcome(code, reason)
+        self.outcome.decide(code, reason)
         for job in list(self.jobs.values()):
             job.end(code, reason, signum)
-
-    def job_failed(self, job: RunningJob) -> None:
-        """Record the outcome of a failed job."""
-        if self.outcome is None and job.terms.counted and not (job.job.parent is not None and job.unlaunched):
-            self.outcome = job.outcome
-
-    def correct_outcome(self, former: Outcome, outcome: Outcome) -> None:
-        """Replace its outcome, if it is the former one."""
-        if self.outcome is former:
-            self.outcome = outcome
 
     def job_over(self, job: RunningJob) -> None:
         """Remove a job of which nothing is left, once its outcome is known."""
@@ -304,21 +293,20 @@ class Run:
     def _remove(self, job: RunningJob) -> None:
         self.jobs.pop(job.nspace, None)
         self._host.runs.pop(job.nspace, None)
-        if self._partial is None and job.terms.counted:
-            self._partial = job.partial
+        self.outcome.add_finished(job)
         if not self.jobs:
             self._finish()
 
     def _finish(self) -> None:
         """Send the command the end, once it has all of the output, or the grace is over for jobs that were ended."""
         lasts = self._host.patience()
-        outcome = self.outcome or self._partial or Outcome(0)
+        outcome = self.outcome.final
 
         def look() -> None:
             if self._is_closed:
                 return
             waits = not all(sink.empty for sink in self._sinks.values()) and self._link_is_watched
-            if waits and not self._is_impatient and (self.outcome is None or lasts()):
+            if waits and not self._is_impatient and (self.outcome.decided is None or lasts()):
                 self._alarms = [self._host.loop.later(POLL, look)]
                 return
             self._send({"end": outcome.code, "reason": outcome.reason})
@@ -339,7 +327,7 @@ class Run:
             raise ValueError(f"{signum} is not a signal")
         if self.is_waiting and signum in ENDING:
             self.is_waiting = False
-            self.outcome = Outcome(128 + signum, f"ended by {signal_text(signum)}")
+            self.outcome.decide(128 + signum, f"ended by {signal_text(signum)}")
             self._finish()
         elif signum == signal.SIGINT and self.is_ending:
             self._stop_at_once()
@@ -550,13 +538,13 @@ class SessionHost(LocalHost):
         """Record the outcome of a failed job with its command, and end the jobs that it has spawned."""
         run = self.runs.get(job.nspace)
         if run is not None:
-            run.job_failed(job)
+            run.outcome.add_failed(job)
         super(LocalHost, self).job_failed(job)
 
     def outcome_corrected(self, former: Outcome, outcome: Outcome) -> None:
         """See `Manager.outcome_corrected`."""
         for run in list(self._connected):
-            run.correct_outcome(former, outcome)
+            run.outcome.correct(former, outcome)
 
     def job_over(self, job: RunningJob) -> None:
         """Remove a job of which only output may be left, and start jobs that wait for its slots."""
@@ -584,7 +572,7 @@ class SessionHost(LocalHost):
         if self._ended_all:
             return
         self._ended_all = True
-        self._outcome = Outcome(code, reason)
+        self._outcome.decide(code, reason)
         for run in [run for run in self._connected if run not in self._stoppers]:
             if run.jobs or run.is_waiting:
                 run.end(code, f"session {self._entrance.name} was stopped: {reason}", signum)
@@ -628,7 +616,7 @@ class SessionHost(LocalHost):
         """Stop the session for a command, which waits for the end."""
         self._stoppers.append(run)
         self.end(128 + signal.SIGTERM, "`pypmix session stop`")
-        self._outcome = Outcome(0)
+        self._outcome.decided = Outcome(0)
 
     def enqueue(self, run: Run) -> None:
         """Start a run when the runs before it have started."""

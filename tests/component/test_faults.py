@@ -511,9 +511,9 @@ def test_a_job_whose_end_cannot_be_dealt_with_ends_the_launcher(tmp_path):
     """A rank's end that nobody takes in would have `pypmix run` wait for ever."""
     program = tmp_path / "program.py"
     program.write_text(
-        "from pypmix.host import local, running\n"
+        "from pypmix.host import judgement, local\n"
         "def broken(*_): raise RuntimeError('injected')\n"
-        "running.RunningJob._judge = running.vital(broken)\n"
+        "judgement.Judgement.judge = judgement.vital(broken)\n"
         "import runpy, sys\n"
         "sys.argv = ['pypmix', 'run', '-n', '1', 'false']\n"
         "runpy.run_module('pypmix', run_name='__main__')\n"

@@ -86,7 +86,7 @@ def test_an_abort_of_some_keeps_its_code_and_message(order, nodes):
         if news != "node" or nodes > 1:
             getattr(world, news)()
     world.host.loop.run()
-    outcome = world.job.outcome or world.job.partial
+    outcome = world.job.final_outcome
     assert outcome.code == 7 and outcome.reason.startswith(REASON), outcome
 
 
@@ -96,7 +96,7 @@ def test_so_it_does_where_failures_end_nothing(order):
     for news in order:
         getattr(world, news)()
     world.host.loop.run()
-    outcome = world.job.outcome or world.job.partial
+    outcome = world.job.final_outcome
     assert outcome.code == 7 and outcome.reason.startswith(REASON), outcome
 
 
@@ -121,8 +121,8 @@ def test_a_failure_before_the_request_that_has_nothing_to_do_with_it_is_the_outc
 def test_the_outcome_of_the_launcher_is_corrected_with_that_of_the_job():
     host = LocalHost([Application(("true",))])
     former, outcome = Outcome(1, "rank 0 exited"), Outcome(7, REASON)
-    host._outcome = former
+    host._outcome.decided = former
     host.outcome_corrected(Outcome(1, "rank 0 exited"), outcome)
-    assert host._outcome is former
+    assert host._outcome.final is former
     host.outcome_corrected(former, outcome)
-    assert host._outcome is outcome
+    assert host._outcome.final is outcome

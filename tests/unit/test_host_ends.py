@@ -9,13 +9,16 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.host.job import Application, JobLayout, NodeLayout
+from pypmix.host.judgement import CAUSE
 from pypmix.host.manager import Manager
+from pypmix.host.notices import job_status
 from pypmix.host.publishing import Publications
 from pypmix.host.queries import Subject
 from pypmix.host.rank import CONNECTED, FINALIZED, Rank
-from pypmix.host.running import CAUSE, RunningJob, Share
+from pypmix.host.running import RunningJob, Share
 from pypmix.host.terms import Terms
 from pypmix.standard import attrs
+from pypmix.standard.enums import Status
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import PERSIST_APP, Publish
 from pypmix.standard.types import Info, Proc, Value
@@ -209,6 +212,15 @@ def test_a_rank_that_has_left_long_ago_or_later_is_not_waited_for(before):
     other.stage, other.left = FINALIZED, failed.left - before
     end(job, failed, code=1)
     assert job.outcome.reason.startswith("rank 1 on away exited with code 1")
+
+
+def test_the_status_of_a_job_is_that_of_the_rank_that_its_outcome_names():
+    job = running(2)
+    exited, killed = job.ranks
+    exited.code, killed.signum = 128 + signal.SIGKILL, signal.SIGKILL
+    job.ranks_ended(job.ranks)
+    assert job.outcome.code == 128 + signal.SIGKILL and job.outcome.reason.startswith("rank 1 on away was killed")
+    assert job_status(job, job.outcome.code) == Status.ERR_JOB_ABORTED_BY_SIG
 
 
 class Compared(Rank):

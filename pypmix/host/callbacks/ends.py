@@ -75,7 +75,7 @@ class SharedNotices(Notices):
 
     def _job_ended(self, job: RunningJob) -> None:
         nodes = tuple([node.hostname for node in job.job.nodes if node.ranks])
-        outcome, terms = job.outcome or job.partial, job.terms
+        outcome, terms = job.final_outcome, job.terms
         code = outcome.code if outcome is not None else 0
         told = terms.tell_end or terms.tell_job
         launched = job.unlaunched is None and bool(code or not terms.silent)

@@ -404,7 +404,7 @@ class Simulation:
 
     def _reason(self) -> str:
         """Return why the host has ended ranks."""
-        outcome = None if self._job is None else self._job.outcome or self._job.partial
+        outcome = None if self._job is None else self._job.final_outcome
         return "" if outcome is None else outcome.reason
 
     def _failures(self) -> list[tuple[str, BaseException | str]]:
