@@ -8,6 +8,7 @@ from pypmix._version import __version__ as __version__
 from pypmix.answers import Answers as Answers  # deprecated
 from pypmix.answers import Credential as Credential  # deprecated
 from pypmix.answers import Fabric as Fabric  # deprecated
+from pypmix.answers import Published as Published  # deprecated
 from pypmix.apps import app as app
 from pypmix.client import Client as Client
 from pypmix.clusters import cluster_nspace as cluster_nspace
@@ -45,7 +46,6 @@ from pypmix.operations.spawning import SpawnedJob as SpawnedJob
 from pypmix.psets import ProcSet as ProcSet
 from pypmix.psets import ProcSets as ProcSets  # deprecated
 from pypmix.psets import PsetChange as PsetChange  # deprecated
-from pypmix.published import Published as Published  # deprecated
 from pypmix.server import Server as Server
 from pypmix.standard import attrs as attrs
 from pypmix.standard.attr import Attr as Attr  # deprecated

@@ -1,4 +1,4 @@
-"""The results of queries and requests."""
+"""The results of queries, lookups and requests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pypmix.standard.values import to_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from pypmix.standard.attr import Attr
+    from pypmix.standard.types import Proc
 
     Base = dict[str, Any]
+    Results = dict[str, "Published"]
 else:
-    Base = dict
+    Base = Results = dict
 
 
 UNANSWERED = (NotFound, NotSupported)
@@ -92,3 +94,35 @@ def read_fabric(infos: Iterable[Info], index: int = 0) -> Fabric:
     found = tuple(infos)
     given = next((info.value.data for info in found if info.key == keys.FABRIC_INDEX), None)
     return Fabric(given if isinstance(given, int) else index, found)
+
+
+class Published(Record):
+    """A published value and its publisher, as a lookup of several keys returns it.
+
+    Attributes:
+        value: The value as a plain Python object.
+        by: The proc that published it.
+
+    Example:
+        >>> found = me.lookup(["acme.port", "acme.name"])
+        >>> print(found["acme.port"].value, "by", found["acme.port"].by)
+    """
+
+    value: Any
+    by: Proc
+
+
+class LookupResults(Results):
+    """The results of a lookup of several keys: a dict of keys and `Published` values, in the order asked for.
+
+    Attributes:
+        missing: The keys that are not published where the caller may look them up.
+
+    Example:
+        >>> found = me.lookup(["acme.port", "acme.name"])
+        >>> print({key: each.value for key, each in found.items()}, "unpublished:", found.missing)
+    """
+
+    def __init__(self, values: Mapping[str, Published], keys: Iterable[str] = ()) -> None:
+        super().__init__(values)
+        self.missing: frozenset[str] = frozenset(keys) - values.keys()

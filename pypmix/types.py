@@ -8,11 +8,10 @@ from __future__ import annotations
 from pypmix.lazy import names as _names
 
 _HOME = {
-    "pypmix.answers": "Answers Credential Fabric",
+    "pypmix.answers": "Answers Credential Fabric LookupResults Published",
     "pypmix.data": "DataBuffer",
     "pypmix.operations.psets": "PsetStream",
     "pypmix.psets": "ProcSets PsetChange",
-    "pypmix.published": "LookupResults Published",
     "pypmix.standard.attr": "Attr",
     "pypmix.standard.enums": (
         "AllocInheritance BindEnvelope CoordView DataType DeviceType GroupOperation GroupOpt InfoFlags JobState "

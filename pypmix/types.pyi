@@ -2,12 +2,12 @@
 from pypmix.answers import Answers as Answers
 from pypmix.answers import Credential as Credential
 from pypmix.answers import Fabric as Fabric
+from pypmix.answers import LookupResults as LookupResults
+from pypmix.answers import Published as Published
 from pypmix.data import DataBuffer as DataBuffer
 from pypmix.operations.psets import PsetStream as PsetStream
 from pypmix.psets import ProcSets as ProcSets
 from pypmix.psets import PsetChange as PsetChange
-from pypmix.published import LookupResults as LookupResults
-from pypmix.published import Published as Published
 from pypmix.standard.attr import Attr as Attr
 from pypmix.standard.enums import AllocInheritance as AllocInheritance
 from pypmix.standard.enums import BindEnvelope as BindEnvelope

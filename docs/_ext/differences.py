@@ -7,7 +7,7 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 from vocabulary import table, text
 
-from pypmix.compat.differences import TABLE, TOPICS
+from pypmix.compat.check import TABLE, TOPICS
 
 
 class Differences(Directive):

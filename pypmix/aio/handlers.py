@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from pypmix.aio.background import background
+from pypmix.aio.pump import background
 from pypmix.events import event_of, report_failure, send_answer
 from pypmix.standard import statuses
 from pypmix.standard.ops import DeregisterEventHandler

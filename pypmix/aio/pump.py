@@ -1,14 +1,16 @@
 """Waiting for operations without a thread: the task that waits reads the session for all tasks.
 
 Every session has a descriptor that is readable when there is something to take in, so that completions run in the
-event loop's thread, and no other thread ever waits for it.
+event loop's thread, and no other thread ever waits for it. What has to run beside the program's tasks is a task of
+`background`, which belongs to the client and not to a task of the program.
 """
 
 from __future__ import annotations
 
+import sys
+
 import anyio
 
-from pypmix.aio.background import background
 from pypmix.engine.common import ignore
 from pypmix.standard.errors import NotInitialized
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
     R = TypeVar("R")
+    from collections.abc import Awaitable
 
 
 class Waiter:
@@ -167,3 +170,33 @@ class Pump:
             waiter.wake()
         self._session.detach()
         self._session.close()
+
+
+_tasks: set[object] = set()
+"""Those of asyncio, which itself holds no reference to its tasks."""
+
+
+def background(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """Run a coroutine function in the running event loop, beside the program's tasks."""
+
+    async def run() -> None:
+        try:
+            await function(*arguments)
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+
+    if _runs_on_trio():
+        import trio
+
+        trio.lowlevel.spawn_system_task(run)
+        return
+    import asyncio
+
+    task = asyncio.get_running_loop().create_task(run())
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+
+
+def _runs_on_trio() -> bool:
+    trio = sys.modules.get("trio")
+    return trio is not None and trio.lowlevel.in_trio_run()

@@ -11,8 +11,7 @@ from typing import Generic, ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 
-from pypmix.aio.background import background
-from pypmix.aio.pump import Pump
+from pypmix.aio.pump import Pump, background
 from pypmix.clientbase import PortBase
 
 TYPE_CHECKING = False

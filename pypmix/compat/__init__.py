@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pypmix.compat.helpers import pmix_int_types as pmix_int_types
     from pypmix.compat.helpers import pmix_value_roundtrip as pmix_value_roundtrip
     from pypmix.compat.helpers import pynbcbs as pynbcbs
-    from pypmix.compat.scheduler import PMIxScheduler as PMIxScheduler
     from pypmix.compat.server import PMIxServer as PMIxServer
     from pypmix.compat.serveranswers import pmixservermodule as pmixservermodule
     from pypmix.compat.serveranswers import pypmix_credential_cbfunc as pypmix_credential_cbfunc
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pypmix.compat.serveranswers import pypmix_tool_connection_cbfunc as pypmix_tool_connection_cbfunc
     from pypmix.compat.serveranswers import pypmix_validation_cbfunc as pypmix_validation_cbfunc
     from pypmix.compat.serveranswers import setmodulefn as setmodulefn
+    from pypmix.compat.tool import PMIxScheduler as PMIxScheduler
     from pypmix.compat.tool import PMIxTool as PMIxTool
 
 _HOME = {
@@ -36,13 +36,12 @@ _HOME = {
     ".helpers": (
         "pmix_bool_convert pmix_cpuset_from_string pmix_cpuset_to_string pmix_int_types pmix_value_roundtrip pynbcbs"
     ),
-    ".scheduler": "PMIxScheduler",
     ".server": "PMIxServer",
     ".serveranswers": (
         "pmixservermodule pypmix_credential_cbfunc pypmix_info_cbfunc pypmix_lookup_cbfunc pypmix_modex_cbfunc "
         "pypmix_op_cbfunc pypmix_spawn_cbfunc pypmix_tool_connection_cbfunc pypmix_validation_cbfunc setmodulefn"
     ),
-    ".tool": "PMIxTool",
+    ".tool": "PMIxScheduler PMIxTool",
 }
 _find, _ = _names(__name__, _HOME)
 

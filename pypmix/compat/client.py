@@ -9,8 +9,7 @@ from pypmix.client import Client
 from pypmix.compat import asking
 from pypmix.compat.asking import ANSWERS, CREDENTIAL, GROUP, INFOS, NODES, NSPACE, PDATA, PROCS, VALUE
 from pypmix.compat.events import Events
-from pypmix.compat.fabric import Fabrics
-from pypmix.compat.hardware import Hardware
+from pypmix.compat.hardware import Fabrics, Hardware
 from pypmix.compat.packing import Packing
 from pypmix.compat.printing import Printing
 from pypmix.compat.running import attempt, callback, named_after, status_of

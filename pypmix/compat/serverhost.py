@@ -10,9 +10,9 @@ import sys
 import tempfile
 import threading
 
+from pypmix.compat.events import ServerEvents
 from pypmix.compat.running import in_callback
 from pypmix.compat.serveranswers import Handler, PendingUpcall
-from pypmix.compat.serverevents import ServerEvents
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.server import Server, accept

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from lib import machine
-from pypmix.compat.check import RULES, findings, main
-from pypmix.compat.differences import CALL, HANDLER, TABLE, TOPICS, UNKNOWN
+from pypmix.compat.check import CALL, HANDLER, RULES, TABLE, TOPICS, UNKNOWN, findings, main
 
 BEGIN = "from pmix import *\nclient = PMIxClient()\nserver = PMIxServer()\ntool = PMIxTool()\n"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from pypmix import NotSupported, OperationTimeout, PMIxError, Proc
-from pypmix.published import LookupResults, Published
+from pypmix.answers import LookupResults, Published
 from pypmix.recipes.keyvalues import LONGEST, KeyValues
 from pypmix.standard import statuses
 

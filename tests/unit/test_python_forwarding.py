@@ -709,7 +709,7 @@ def test_xml_is_sound_and_complete(world):
 
 
 def test_the_time_of_each_line(world, monkeypatch):
-    monkeypatch.setattr("pypmix.engine.python.serverside.outputform.time.ctime", lambda: "NOW")
+    monkeypatch.setattr("pypmix.engine.python.serverside.forwarding.time.ctime", lambda: "NOW")
     first, second, third = world.all
     pulled(world, first, OTHER, infos=(attrs.IOF_TIMESTAMP_OUTPUT(True),))
     pulled(world, second, OTHER, infos=(attrs.IOF_TIMESTAMP_OUTPUT(True), attrs.IOF_RANK_OUTPUT(True)))

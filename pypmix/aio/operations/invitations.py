@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from sys import maxsize
+from typing import Any, Generic, TypeVar
 
 from pypmix.aio.handlers import Handler
 from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.aio.operations.base import Asks
 from pypmix.aio.operations.groups import Group
 from pypmix.aio.operations.streams import Stream
-from pypmix.aio.operations.underway import Underway
 from pypmix.aio.waits import settled, shielded
 from pypmix.arguments import flags, limit, proc_tuple, timed
 from pypmix.engine.common import ignore
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import Delivery
     from pypmix.events import Answer, Event
-    from pypmix.standard.ops import GroupAnswer, GroupResults
+    from pypmix.standard.ops import GroupAnswer, GroupResults, Op
     from pypmix.standard.types import Info, Proc
+
+R = TypeVar("R")
 
 MAX_WAITING = 1024
 """Invitations that are kept for a process that does not look at them; of more than that the oldest are dropped."""
@@ -45,6 +47,60 @@ def _check_reason(accept: bool, reason: str) -> None:
         raise TypeError(f"a reason is a string, not {reason!r:.100}")
     if accept and reason:
         raise ValueError("a reason is for not joining")
+
+
+class Underway(Generic[R]):
+    """An operation that has been started; any number of callers may wait for its end.
+
+    Args:
+        port: The client's way to its session.
+        op: The operation.
+        on_end: Called at its end, with its error or None, on the thread on which the engine completes operations.
+
+    Attributes:
+        over: Whether it has ended.
+    """
+
+    def __init__(self, port: Port, op: Op[R], on_end: Callable[[BaseException | None], None] | None = None) -> None:
+        self.over = False
+        self._port = port
+        self._on_end = on_end
+        self._undo: Op[Any] | None = None
+        self._outcome: Mailbox[R] = Mailbox(port, 1)
+        port.attend()
+        port.session.submit(op, self._done)
+
+    async def wait(self, timeout: float | None = None) -> R:
+        """Return its result, or raise its error.
+
+        Raises:
+            TimeoutError: It has not ended within `timeout` seconds.
+        """
+        result = await self._outcome.get(timeout)
+        self._outcome.put(result)
+        return result
+
+    def give_up(self, undo: Op[Any]) -> None:
+        """Have what it has led to, or still leads to, taken back by an operation."""
+        self._undo = undo
+        if self.over and len(self._outcome):
+            self._take_back()
+
+    def _take_back(self) -> None:
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            self._port.session.submit(undo, ignore)
+
+    def _done(self, result: R | None, error: BaseException | None) -> None:
+        if error is None:
+            self._outcome.put(result)  # type: ignore[arg-type]
+        else:
+            self._outcome.end(error)
+        self.over = True
+        if self._on_end is not None:
+            self._on_end(error)
+        if error is None:
+            self._take_back()
 
 
 class Invite:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pypmix.aio.operations.base import Asks
+from pypmix.answers import LookupResults, Published
 from pypmix.arguments import APP, MISSING, SESSION, number_of, timed, wait_infos
 from pypmix.lazy import renamed
-from pypmix.published import LookupResults, Published
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import anyio
 
-from pypmix.aio.background import background
+from pypmix.aio.pump import background
 from pypmix.arguments import limit
 from pypmix.recipes.candidacy import TermBase
 

@@ -247,7 +247,7 @@ class Construct:
         self._last_leaders = {proc for _, part in parts for proc in part.leaders}
         declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
         is_first_round = not any(part.known for _, part in parts)
-        # Servers that contribute again know the last leader, or that nobody has replaced the leader that had failed.
+        # Servers that contribute again know the last leader, or that no leader has replaced the failed one.
         candidates = declared.union(leaders) if is_first_round else self._last_leaders
         self.leader = min(candidates, default=None)
 
