@@ -16,6 +16,8 @@ from functools import partial
 from pypmix.host.mapping import Place
 from pypmix.host.placing import Target
 from pypmix.standard import attrs, codes, keys, statuses
+from pypmix.standard.errors import NotSupported
+from pypmix.standard.logtext import get_logger
 from pypmix.standard.ops import Notification, NotifyEvent, Spawn
 from pypmix.standard.ops.events import is_set, matches_any, procs_in
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
+
+_log = get_logger("pypmix.host")
 
 IN_INIT = "pmix-init"
 """The breakpoint in `PMIx_Init`, as libpmix names it."""
@@ -166,6 +170,27 @@ def take(host: Manager, upcall: Upcall) -> None:
 
 
 # Spawns
+
+
+def plain_spawn(op: Spawn) -> Spawn:
+    """Return a spawn without its infos and directives, other than those about ranks that stop for a debugger.
+
+    Raises:
+        NotSupported: It is for debugger daemons.
+    """
+    apps = op.apps
+    if any(is_set((*op.directives, *app.info), attrs.DEBUGGER_DAEMONS.key) for app in apps):
+        # The caller of the spawn gets the status only.
+        detail = "launch does not place debugger daemons (PMIX_DEBUGGER_DAEMONS)"
+        error = NotSupported(detail, operation="spawn", hint="return `self.default(request)` for this spawn")
+        _log.warning("%s", error)
+        raise error
+    kept = (*STOPS, attrs.BREAKPOINT.key)
+
+    def stops(infos: Sequence[Info]) -> tuple[Info, ...]:
+        return tuple([info for info in infos if info.key in kept])
+
+    return op.replace(apps=tuple([app.replace(info=stops(app.info)) for app in apps]), directives=stops(op.directives))
 
 
 def divide(op: Spawn) -> tuple[Spawn, Spawn | None]:

@@ -9,7 +9,7 @@ from pypmix.engine.common import NATIVE, UNCHECKED
 from pypmix.standard import attrs, codes
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.record import Record
-from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, Value, check_name
+from pypmix.standard.types import MAX_NSLEN, RANK_VALID, RANK_WILDCARD, Info, Proc, Value, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -353,9 +353,10 @@ class JobLayout(Record):
             found += [attrs.PARENT_ID(self.parent), attrs.SPAWNED(True)]
         if self.target is not None:
             found.append(attrs.DEBUG_TARGET(self.target))
-        # Some clients of libpmix do not read which ranks are meant, and some of its servers report all ranks at once:
-        # all ranks stop, and the host releases the others.
-        return found + [Info(key, Value(codes.BOOL, True)) for key, _ in self.stops]
+        # Some clients of libpmix do not read which ranks are meant: all ranks stop, and the host releases the others.
+        # Servers of libpmix up to 5.0 wait for all ranks of their node only if this value is a rank.
+        everybody = Value(codes.PROC_RANK, RANK_WILDCARD)
+        return found + [Info(key, everybody) for key, _ in self.stops]
 
     def _node(self, number: int, node: NodeLayout) -> list[Info]:
         ranks = sorted(node.ranks)

@@ -27,14 +27,14 @@ from pypmix.standard.errors import (
     PMIxError,
     WouldDeadlock,
 )
-from pypmix.standard.ops import DeregisterEvents, Notification, RegisterEvents
+from pypmix.standard.ops import DeregisterEvents, Notification, RegisterEvents, Spawn
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import Proc
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Iterable
+    from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
     from types import TracebackType
     from typing import Any, Self, TypeVar
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pypmix.host.callbacks.base import Handler, Later
     from pypmix.host.exchange import Exchange, Gathered
     from pypmix.standard.limits import Limits
+    from pypmix.standard.types import App, Info
 
     T = TypeVar("T")
     H = TypeVar("H", bound=Callable[[Any], Any])
@@ -270,6 +271,14 @@ class Host(Upcalls, Jobs):
             manager.upcall(manager.node, upcall)
         else:
             upcall.fail(self._missing(name or op.name))
+
+    def _directives_of(self, apps: Sequence[App]) -> tuple[Info, ...]:
+        ours = {id(app) for app in apps}
+        for request in self._dispatcher.requests.get_all() if self._dispatcher is not None else ():
+            op = request.op
+            if isinstance(op, Spawn) and any(id(app) in ours for app in op.apps):
+                return op.directives
+        return ()
 
     def _missing(self, name: str) -> NotSupported:
         return NotSupported("this host does not offer it", operation=name)
