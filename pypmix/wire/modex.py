@@ -3,19 +3,28 @@
 libpmix has a different format, which its stores define and which depends on the release; the servers of a job are all
 pypmix's, or all libpmix's. A host passes the bytes on without decoding them.
 
-A blob is `pypmix` and NUL, the version of the format (1), the length of the rest, and
+A blob is `pypmix` and NUL, the version of the format (2), the length of the rest, and
 
+    the contribution to a collective, which is 0 outside of one: its number (8 bytes), the identity of the last result
+        that its server has stored (8 bytes), and the number of participants that it is of
     the senders: their number, and of each its type of buffer and the three numbers of its release
-    for each proc: its nspace (length, UTF-8), its rank, the stamp of its last commit, the number of its values, and of
-        each value its scope, the place of its sender in the list, and its KVAL as the client packed it (length, bytes)
+    for each proc: its nspace (length, UTF-8), its rank, the stamp of its last commit, the base, the number of its
+        values, and of each value its scope, the place of its sender in the list, and its KVAL as the client packed it
+        (length, bytes)
 
 All numbers are base-128 varints, except for version, buffer type and scope, which are a byte each. A value is passed on
 as its committer has packed it, so that types which a server does not know still reach their reader. Blobs of several
-servers are concatenated, and an empty blob has no procs. A blob has all values that a proc has committed for others.
-Blobs may overtake each other: the one with the higher stamp is newer.
+servers are concatenated, and an empty blob has no procs. Blobs may overtake each other: the one with the higher stamp
+is newer. With the base 0, a blob has all values that a proc has committed for others. Otherwise it has the values that
+the proc has committed since the stamp that is the base, for servers that have all values until then, and the proc has
+removed none of these.
+
+The identity of a result is the sum of the numbers of its contributions, which are random.
 """
 
 from __future__ import annotations
+
+from struct import Struct
 
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
 from pypmix.wire import decode
@@ -26,28 +35,47 @@ from pypmix.wire.readers import MARKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pypmix.standard.releases import Release
 
     Stored = tuple[int, bytes, int, Release]
+    Ranks = list[tuple[Proc, list[tuple[str, Stored]]]]
 
 MAGIC = b"pypmix\0"
-VERSION = 1
+VERSION = 2
 
 _NONE: Mapping[Proc, int] = {}
+
+Contribution = tuple[int, int, int]
+"""A server's part in a collective: its number, the identity of the last result stored, and how many procs it is of."""
+
+ALONE: Contribution = (0, 0, 0)
+"""The contribution of data that is not part of a collective."""
+
+IDENTITIES = 1 << 64
+"""Numbers and identities are below this."""
+
+_HEAD = Struct(">QQ")
 
 _REMOTE = 2
 """The bit of a scope that makes a value visible to other nodes."""
 
 
-def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[Proc, int] = _NONE) -> bytes:
+def encode_modex(
+    data: Iterable[tuple[Proc, Iterable[Stored]]],
+    stamps: Mapping[Proc, int] = _NONE,
+    bases: Mapping[Proc, int] = _NONE,
+    contribution: Contribution = ALONE,
+) -> bytes:
     """Encode the blob of a server.
 
     Args:
         data: Procs, and the values that each has committed for others: the scope, the packed KVAL, and the buffer type
             and the release of the packing client.
         stamps: The stamps of their last commits; by default 0.
+        bases: The stamps since which the values were committed; by default 0, for all values.
+        contribution: The server's part in a collective.
     """
     senders: dict[tuple[int, Release], int] = {}
     parts = []
@@ -58,25 +86,45 @@ def encode_modex(data: Iterable[tuple[Proc, Iterable[Stored]]], stamps: Mapping[
             sender = senders.setdefault((buffer_type, release), len(senders))
             packed += [BYTES[scope & ~MARKS], flex(sender), flex(len(raw)), raw]
         parts += [flex(len(nspace)), nspace, flex(proc.rank), flex(stamps.get(proc, 0))]
-        parts += [flex(len(packed) // 4), *packed]
-    head = [flex(len(senders))]
+        parts += [flex(bases.get(proc, 0)), flex(len(packed) // 4), *packed]
+    head = [_HEAD.pack(*contribution[:2]), flex(contribution[2]), flex(len(senders))]
     for buffer_type, release in senders:
         head += [BYTES[buffer_type], *[flex(number) for number in release]]
     body = b"".join([*head, *parts])
     return b"".join((MAGIC, BYTES[VERSION], flex(len(body)), body))
 
 
-def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tuple[Proc, list[tuple[str, Stored]]]]:
+def decode_modex(
+    data: bytes,
+    stamps: dict[Proc, int] | None = None,
+    bases: dict[Proc, int] | None = None,
+    contributions: list[Contribution] | None = None,
+) -> Ranks:
     """Decode concatenated blobs of servers into procs and the values that each has committed, with their keys.
 
     Args:
         data: The blobs.
         stamps: Receives the stamps of the procs' last commits.
+        bases: Receives the stamps since which the values were committed, other than 0.
+        contributions: Receives the part of each server in a collective.
 
     Raises:
         RemoteProtocolError: The data is malformed.
     """
-    found: list[tuple[Proc, list[tuple[str, Stored]]]] = []
+    found: Ranks = []
+    for body in _bodies(data):
+        try:
+            contribution, start = _contribution(body)
+            if contributions is not None:
+                contributions.append(contribution)
+            _take(body, start, found, {} if stamps is None else stamps, {} if bases is None else bases)
+        except IndexError:
+            raise broken("the data of a server ends too early") from None
+    return found
+
+
+def _bodies(data: bytes) -> Iterator[bytes]:
+    """Yield the blobs of servers without their beginnings."""
     pos = 0
     while pos < len(data):
         if not data.startswith(MAGIC, pos):
@@ -87,16 +135,24 @@ def decode_modex(data: bytes, stamps: dict[Proc, int] | None = None) -> list[tup
             if version != VERSION:
                 raise broken(f"the data has the format {version}; this pypmix reads the format {VERSION}")
             body, pos = decode.raw(data, pos + 1, 0)
-            _take(body, found, stamps)
         except IndexError:
             raise broken("the data of a server ends too early") from None
-    return found
+        yield body
 
 
-def _senders(body: bytes) -> tuple[list[tuple[int, Release]], int]:
-    """Decode the senders at the beginning of a blob; return them and the next position."""
+def _contribution(body: bytes) -> tuple[Contribution, int]:
+    """Decode the contribution at the beginning of a blob; return it and the next position."""
+    if len(body) < _HEAD.size:
+        raise IndexError
+    number, stored = _HEAD.unpack_from(body)
+    count, pos = decode.flex(body, _HEAD.size)
+    return (number, stored, count), pos
+
+
+def _senders(body: bytes, pos: int) -> tuple[list[tuple[int, Release]], int]:
+    """Decode the senders of a blob; return them and the next position."""
     flex = decode.flex
-    count, pos = _count(body, 0)
+    count, pos = _count(body, pos)
     senders: list[tuple[int, Release]] = []
     for _ in range(count):
         buffer_type = body[pos]
@@ -109,11 +165,11 @@ def _senders(body: bytes) -> tuple[list[tuple[int, Release]], int]:
     return senders, pos
 
 
-def _take(body: bytes, ranks: list[tuple[Proc, list[tuple[str, Stored]]]], stamps: dict[Proc, int] | None) -> None:
+def _take(body: bytes, pos: int, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int]) -> None:
     # Each server reads the data of all others after a collecting fence: numbers below 128, nearly all, cost no call.
     flex = decode.flex
     size = len(body)
-    senders, pos = _senders(body)
+    senders, pos = _senders(body, pos)
     while pos < size:
         name, pos = decode.raw(body, pos, 0)
         rank = body[pos]
@@ -127,6 +183,7 @@ def _take(body: bytes, ranks: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
         except UnicodeDecodeError:
             raise broken("the data of a server names an invalid proc") from None
         stamp, pos = flex(body, pos)
+        base, pos = flex(body, pos)
         count = body[pos]
         pos += 1
         if count > 127 or count > size - pos:
@@ -155,8 +212,9 @@ def _take(body: bytes, ranks: list[tuple[Proc, list[tuple[str, Stored]]]], stamp
             values.append((key, (scope | marks, raw, buffer_type, release)))
         proc = Proc.unchecked(nspace, rank)
         ranks.append((proc, values))
-        if stamps is not None:
-            stamps[proc] = stamp
+        stamps[proc] = stamp
+        if base:
+            bases[proc] = base
 
 
 def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
@@ -169,13 +227,22 @@ def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
     Raises:
         RemoteProtocolError: The data is malformed.
     """
-    found: dict[Proc, list[Stored]] = {}
+    return b"".join([_rename(body, name) for body in _bodies(data)])
+
+
+def _rename(body: bytes, name: Callable[[str], str]) -> bytes:
     stamps: dict[Proc, int] = {}
-    for proc, values in decode_modex(data, stamps):
-        found[proc] = [stored for _, stored in values]
-    renamed = {proc: Proc.unchecked(name(proc.nspace), proc.rank) for proc in found}
-    named = {renamed[proc]: stamp for proc, stamp in stamps.items()}
-    return encode_modex([(renamed[proc], values) for proc, values in found.items()], named) if found else b""
+    bases: dict[Proc, int] = {}
+    found: Ranks = []
+    try:
+        contribution, start = _contribution(body)
+        _take(body, start, found, stamps, bases)
+    except IndexError:
+        raise broken("the data of a server ends too early") from None
+    renamed = {proc: Proc.unchecked(name(proc.nspace), proc.rank) for proc, _ in found}
+    values = [(renamed[proc], [stored for _, stored in items]) for proc, items in found]
+    named, since = ({renamed[proc]: stamp for proc, stamp in each.items()} for each in (stamps, bases))
+    return encode_modex(values, named, since, contribution)
 
 
 def _count(body: bytes, pos: int) -> tuple[int, int]:

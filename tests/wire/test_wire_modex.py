@@ -55,6 +55,13 @@ def test_stamps_come_along():
     assert stamps == {procs[0]: 0, procs[1]: 1 << 40}
 
 
+def test_contributions_come_along():
+    found = []
+    contributions = [(1, 2, 3), ((1 << 64) - 1, 0, 1 << 20)]
+    decode_modex(b"".join(encode_modex([], contribution=each) for each in contributions), {}, {}, found)
+    assert found == contributions
+
+
 def test_a_value_of_unknown_type_is_kept_as_it_came():
     raw = one_of(codes.KVAL, 1) + key_bytes("odd") + BYTES[110] + b"whatever"
     entry = Proc("job", 3), [("odd", (3, raw, 1, (5, 0, 0)))]
@@ -66,17 +73,16 @@ def test_a_value_of_unknown_type_is_kept_as_it_came():
 
 def test_the_form_of_a_blob():
     raw = kval("a")
-    expected = (
-        b"pypmix\0\x01" + bytes((18 + len(raw),)) + b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x09\x01" + b"\x03\x00"
-    )
-    data = encode_modex([(Proc("job", 7), [(3, raw, 2, (5, 0, 11))])], {Proc("job", 7): 9})
-    body = b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x09\x01" + b"\x03\x00" + flex(len(raw)) + raw
-    assert data == MAGIC + b"\x01" + flex(len(body)) + body
-    assert data.startswith(expected[:8])
+    proc = Proc("job", 7)
+    data = encode_modex([(proc, [(3, raw, 2, (5, 0, 11))])], {proc: 9}, {proc: 4}, (1 << 40, 258, 3))
+    body = b"\0\0\1" + bytes(11) + b"\1\2" + b"\3"
+    body += b"\x01\x02\x05\x00\x0b" + b"\x03job\x07\x09\x04\x01" + b"\x03\x00" + flex(len(raw)) + raw
+    assert data == MAGIC + b"\x02" + flex(len(body)) + body
     assert decode_modex(b"") == []
 
 
-def blob(body, version=1):
+def blob(body, version=2):
+    body = bytes(17) + body
     return MAGIC + BYTES[version] + flex(len(body)) + body
 
 
@@ -90,21 +96,24 @@ RAW = kval("a")
         b"x",
         b"pypmix",
         MAGIC,
-        blob(b"", 2),
+        blob(b"", 1),
+        blob(b"", 3),
         blob(b""),
-        MAGIC + b"\x01\x7f\x00",
+        MAGIC + b"\x02\x0f" + bytes(15),
+        MAGIC + b"\x02\x10" + bytes(16),
+        MAGIC + b"\x02\x7f\x00",
         blob(b"\x01\x03\x07\x00\x00"),
         blob(b"\x7f"),
         blob(SENDER + b"\x00\x00\x00"),
-        blob(SENDER + b"\x02\xff\xff\x00\x09\x00"),
-        blob(SENDER + b"\x03job" + flex(RANK_VALID + 1) + b"\x09\x00"),
-        blob(SENDER + b"\x03job\x00\x09\x7f"),
-        blob(SENDER + b"\x03job\x00\x09\x01\x01\x00" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x09\x01\x06\x00" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x09\x01\x03\x01" + flex(len(RAW)) + RAW),
-        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00" + flex(2 * len(RAW)) + RAW + RAW),
-        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00\x00"),
-        blob(SENDER + b"\x03job\x00\x09\x01\x03\x00" + flex(len(RAW) - 1) + RAW[:-1]),
+        blob(SENDER + b"\x02\xff\xff\x00\x09\x00\x00"),
+        blob(SENDER + b"\x03job" + flex(RANK_VALID + 1) + b"\x09\x00\x00"),
+        blob(SENDER + b"\x03job\x00\x09\x00\x7f"),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x01\x00" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x06\x00" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x03\x01" + flex(len(RAW)) + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x03\x00" + flex(2 * len(RAW)) + RAW + RAW),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x03\x00\x00"),
+        blob(SENDER + b"\x03job\x00\x09\x00\x01\x03\x00" + flex(len(RAW) - 1) + RAW[:-1]),
         blob(SENDER) + b"junk",
         encode_modex([]) + b"\0",
     ],

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
     from typing import Any
 
-    from pypmix.engine.collective.machine import Collective
+    from pypmix.engine.collective.machine import Collective, Membership
     from pypmix.engine.python.node import Call, Node
     from pypmix.engine.python.processes import Process
     from pypmix.standard.ops import Op
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DESTRUCTS = "pypmix.grp.destruct"
 
 
-_proc_of = attrgetter("proc")
+proc_of = attrgetter("proc")
 
 _SUBMITS, _DECIDES = (
     CollectiveState.AFTER[CollectiveState.SUBMITTED],
@@ -90,12 +90,16 @@ def gone_procs(collective: NodeCollective) -> tuple[Proc, ...]:
 def committed_data(server: Node, collective: NodeCollective) -> bytes:
     """Return the data that the callers have committed for procs of other servers."""
     membership = collective.membership
-    callers = sorted([process for process in collective.arrived if process.committed], key=_proc_of)
+    callers = sorted([process for process in collective.arrived if process.committed], key=proc_of)
     if not callers:
         return b""
+    return data_of(callers, most_committed(server, membership))
+
+
+def most_committed(server: Node, membership: Membership[Process, Call]) -> int:
+    """Return how many bytes this server may send with a collective: all together what one of them may receive."""
     here, everywhere = len(membership.members), len(membership.members) + len(membership.others)
-    # All servers together send as much as one of them may receive.
-    return data_of(callers, max(1, server.limits.collected * here // (everywhere or 1)))
+    return max(1, server.limits.collected * here // (everywhere or 1))
 
 
 def submit(server: Node, collective: NodeCollective, op: Op[Any], is_optional: bool = False) -> None:

@@ -14,6 +14,10 @@ fence that names a group, or carries directives about one, is never remembered, 
 differ from the procs that it expects. They are the local callers and the procs of the other servers' data: a server
 contributes the data of its callers alone. Clients behind a library ask by a query afterwards (`participants_for`).
 
+**Data between servers.** A collecting fence sends the values that the other servers lack (`Deliveries`), so that its
+cost does not grow with the number of earlier ones. If that is not certain, for example after a failed fence, it sends
+all values.
+
 **Data after a fence.** A reader whose fence has collected gets the data of the others with its first get (`bundle`), so
 that it does not ask once for each proc.
 """
@@ -21,6 +25,7 @@ that it does not ask once for each proc.
 from __future__ import annotations
 
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from pypmix.engine.collective.machine import Kind
 from pypmix.engine.collective.rules import FENCE, checksum, is_ft
@@ -32,8 +37,9 @@ from pypmix.engine.python.collectives import (
     answer_all,
     answer_failures,
     combine_directives,
-    committed_data,
     gone_procs,
+    most_committed,
+    proc_of,
     procs_of,
     report_timeout,
     submit,
@@ -41,6 +47,7 @@ from pypmix.engine.python.collectives import (
     with_ft,
 )
 from pypmix.engine.python.modex import is_true
+from pypmix.engine.python.modexrequests import Deliveries
 from pypmix.engine.python.node import Plan
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -54,12 +61,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pypmix.engine.collective.machine import Membership
     from pypmix.engine.python.collectives import NodeCollective
     from pypmix.engine.python.modex import Modex
-    from pypmix.engine.python.node import Node, Peer
+    from pypmix.engine.python.node import Call, Node, Peer
+    from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Cache
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Info
+    from pypmix.wire.modex import Contribution
 
 
 MAX_PLANS = 1024
@@ -85,6 +95,7 @@ class Fences:
         self._kind = Kind(
             FENCE, self._ask, self._take, self._complete, report_timeout=partial(report_timeout, server, _report_op)
         )
+        self._deliveries: WeakKeyDictionary[Membership[Process, Call], Deliveries] = WeakKeyDictionary()
         self._plans: Cache[tuple[bytes, int, Release], Plan] = server.store.cache(MAX_PLANS, Plan.forgotten)
 
     def fence(self, peer: Peer, tag: int, payload: bytes) -> None:
@@ -147,14 +158,32 @@ class Fences:
         directives = combine_directives(fence, _OURS)
         if fence.lost:
             directives = (*directives, listing(ABSENT, gone_procs(fence)))
-        data = committed_data(self._server, fence) if fence.collect else b""
+        data = self._committed_data(fence) if fence.collect else b""
         submit(self._server, fence, FenceUpcall(procs_of(fence), directives, data))
 
     def _take(self, fence: NodeCollective, result: Any) -> int:
         """Store the data of the other servers' procs."""
         fence.elsewhere = set()
-        others = fence.membership.others
-        return self._modex.take_in(result, others, "the data of a fence", fence.elsewhere) or fence.status
+        membership = fence.membership
+        contributions: list[Contribution] = []
+        what = "the data of a fence"
+        status = self._modex.take_in(result, membership.others, what, fence.elsewhere, contributions)
+        if contributions:
+            self._deliveries_of(membership).store(contributions, len(membership.members) + len(membership.others))
+        return status or fence.status
+
+    def _committed_data(self, fence: NodeCollective) -> bytes:
+        """Return the data that the callers have committed and that the servers of the other procs may lack."""
+        membership = fence.membership
+        callers = sorted(fence.arrived, key=proc_of)
+        most = most_committed(self._server, membership)
+        return self._deliveries_of(membership).contribute(callers, most, len(membership.members))
+
+    def _deliveries_of(self, membership: Membership[Process, Call]) -> Deliveries:
+        deliveries = self._deliveries.get(membership)
+        if deliveries is None:
+            deliveries = self._deliveries[membership] = Deliveries()
+        return deliveries
 
     def _complete(self, fence: NodeCollective, status: int) -> None:
         """Answer the callers."""

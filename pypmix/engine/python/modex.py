@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain, count
+from typing import TypeVar
 
 from pypmix.engine.common import Pending
 from pypmix.engine.python.modexrequests import ModexRequests
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from pypmix.engine.python.serverdata import Cache, Store
     from pypmix.standard.limits import Limits
     from pypmix.standard.releases import Release
+    from pypmix.wire.modex import Contribution
 
     Reply = Callable[[Peer, int, "GetRequest", Process], None]
+
+K = TypeVar("K")
 
 REFRESH_CACHE = 33
 """A command of 5.0 and later without a layout."""
@@ -49,6 +53,14 @@ def _group_names(names: Iterable[str], kind: int, rule: int) -> list[bytes]:
     """Return a list of the KVAL with the groups of a proc, empty if it has no groups."""
     array = Value(codes.DATA_ARRAY, DataArray(codes.STRING, tuple(names)))
     return [encode_kval(kind, keys.GROUP_NAMES, array, rule)] if names else []
+
+
+def _remove(waits: dict[K, dict[Waiting, None]], key: K, waiting: Waiting) -> None:
+    """Remove a get that no longer waits from one of the tables of waiting gets."""
+    found = waits[key]
+    del found[waiting]
+    if not found:
+        del waits[key]
 
 
 def is_true(info: Info) -> bool:
@@ -166,6 +178,7 @@ class Modex:
         self._limits = limits
         self._waiting: dict[Process | Namespace, dict[Waiting, None]] = {}
         """The waiting gets by what they wait for, the oldest first; a dict, since each is removed by itself."""
+        self._readers: dict[Peer, dict[Waiting, None]] = {}
         self._fetching: dict[Process, dict[str, Fetch]] = {}
         """The questions that the host has before it, by proc and key; an empty key asks for all values."""
         self.sharing = ModexRequests(clock, store)
@@ -198,14 +211,14 @@ class Modex:
 
     def forget(self, peer: Peer) -> None:
         """Forget the waiting gets of a reader that has disconnected."""
-        for waiting in list(peer.waits):
+        for waiting in list(self._readers.get(peer, ())):
             self._end_wait(waiting)
 
     def commit(self, peer: Peer, tag: int, payload: bytes) -> None:
         """Store a client's commit, and answer the gets that wait for it."""
         process = peer.process
         blocks = decode_commit(payload, peer.buffer_type)
-        deleted = process.commit(blocks, peer.buffer_type, peer.release, self._limits)
+        deleted = process.commit(blocks, peer.buffer_type, peer.release, self._limits, repeats=not peer.pypmix)
         process.stamp = next(self._stamps)
         # Natives commit all values again: a commit that was too large before may fit now.
         peer.denied = 0
@@ -320,7 +333,7 @@ class Modex:
         peer.count_request("get")
         waiting = Waiting(peer, tag, request, place, reply, self._clock.now())
         self._waiting.setdefault(place, {})[waiting] = None
-        peer.waits[waiting] = None
+        self._readers.setdefault(peer, {})[waiting] = None
         remote = isinstance(place, Process) and not place.local
         # The host decides how long another server may take.
         timeout = request.timeout or (0.0 if remote else GET_SECONDS)
@@ -384,7 +397,14 @@ class Modex:
         except PMIxError as error:
             waiting.peer.status(waiting.tag, error.code)
 
-    def take_in(self, data: object, procs: Container[Proc], what: str, senders: set[Proc] | None = None) -> int:
+    def take_in(
+        self,
+        data: object,
+        procs: Container[Proc],
+        what: str,
+        senders: set[Proc] | None = None,
+        contributions: list[Contribution] | None = None,
+    ) -> int:
         """Store the data of other servers' procs, whole or not at all; return a status.
 
         Args:
@@ -392,15 +412,18 @@ class Modex:
             procs: The procs whose data is accepted; the data of other procs is ignored.
             what: A description of the data, for the log.
             senders: A set to which the procs of the data are added.
+            contributions: Receives the servers' parts in the collective; it stays empty if the data is not complete.
         """
         if data is None or data == b"":
             return statuses.SUCCESS
         staged: list[tuple[Process, dict[Name, Stored]]] = []
         stamps: dict[Proc, int] = {}
+        bases: dict[Proc, int] = {}
+        parts: list[Contribution] = []
         try:
             if not isinstance(data, bytes | bytearray | memoryview):
                 raise RemoteProtocolError(f"it is {type(data).__name__}, not bytes")
-            for proc, values in decode_modex(bytes(data), stamps):
+            for proc, values in decode_modex(bytes(data), stamps, bases, parts):
                 process = self._store.find(proc)
                 if process is not None and not process.local and proc in procs:
                     staged.append((process, named(values)))
@@ -409,13 +432,24 @@ class Modex:
         except RemoteProtocolError as error:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code
-        for process, found in staged:
-            for name in process.replace(found, stamps[process.proc]):
-                if isinstance(name, str):
-                    self._tell_deleted(process.proc, DEL_REMOTE, name)
+        whole = [self._store_remote(process, found, stamps, bases) for process, found in staged]
+        if contributions is not None and all(whole):
+            contributions += parts
         for process, _ in staged if self._waiting else ():
             self._changed(process)
         return statuses.SUCCESS
+
+    def _store_remote(
+        self, process: Process, found: dict[Name, Stored], stamps: dict[Proc, int], bases: dict[Proc, int]
+    ) -> bool:
+        """Store the data of a proc of another server; return False if it extends data that is not here."""
+        proc = process.proc
+        if proc in bases:
+            return process.extend(found, stamps[proc], bases[proc])
+        for name in process.replace(found, stamps[proc]):
+            if isinstance(name, str):
+                self._tell_deleted(proc, DEL_REMOTE, name)
+        return True
 
     def _look_again(self, waiting: Waiting, committed: Process) -> None:
         request = waiting.request
@@ -433,10 +467,8 @@ class Modex:
             waiting.reply(waiting.peer, waiting.tag, request, committed)
 
     def _end_wait(self, waiting: Waiting) -> None:
-        waits = self._waiting[waiting.place]
-        del waits[waiting], waiting.peer.waits[waiting]
-        if not waits:
-            del self._waiting[waiting.place]
+        _remove(self._waiting, waiting.place, waiting)
+        _remove(self._readers, waiting.peer, waiting)
         waiting.peer.waiting -= 1
         if waiting.timer is not None:
             waiting.timer.cancel()

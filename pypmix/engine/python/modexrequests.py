@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from pypmix.engine.common import Pending
 from pypmix.engine.times import UNKNOWN_SECONDS
 from pypmix.standard.errors import NotFound, OperationTimeout, OutOfResources, PMIxError
 from pypmix.standard.ops import RESERVED_PREFIX
-from pypmix.wire.modex import encode_modex
+from pypmix.wire.modex import ALONE, IDENTITIES, encode_modex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,12 +16,21 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Done
     from pypmix.engine.collective.machine import Clock, Timer
-    from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.processes import Namespace, Process, Stored
     from pypmix.engine.python.serverdata import Store
     from pypmix.standard.types import Proc
+    from pypmix.wire.modex import Contribution
+
+    Marks = dict[Process, tuple[int, int]]
+    """Of procs of this server, `stamp` and `written` when their data was sent."""
 
 MAX_REQUESTS = 65536
 """Bound of the requests of other servers that wait."""
+
+MAX_RESULTS = 4
+"""Bound of the contributions and results of the same participants that are remembered: few are under way at a time."""
+
+_NOTHING = (0, 0)
 
 
 class DataRequest:
@@ -166,20 +177,113 @@ def _has(process: Process, key: str) -> bool:
     return any(name[0] == key for name in process.data if not isinstance(name, str))
 
 
-def data_of(processes: Iterable[Process], most: int = 0) -> bytes:
+class Deliveries:
+    """The data that the other servers of a fence's procs have stored already, so that it is not sent again.
+
+    Each contribution to a fence has a random number. The sum of the numbers in a result identifies the result on all
+    servers, and a contribution carries the identity of the last result that its server has stored. Once the
+    contributions of all servers to a fence carry the same identity, all have stored that result with the data that this
+    server contributed to it, and the next contribution needs only newer values.
+    """
+
+    __slots__ = ("_contributed", "_known", "_results", "_stored")
+
+    def __init__(self) -> None:
+        self._contributed: dict[int, Marks] = {}
+        """The data that other servers have with each of the last contributions, by their numbers."""
+        self._results: dict[int, Marks] = {}
+        """The data that they have with each of the last results, by their identities."""
+        self._stored = 0
+        self._known: Marks = {}
+
+    def contribute(self, processes: Iterable[Process], most: int, procs: int) -> bytes:
+        """Return the data of procs that the other servers need; empty if there is none and has been none.
+
+        Args:
+            processes: The callers on this server.
+            most: The bound of the data in bytes; see `data_of`.
+            procs: How many of the participants are of this server.
+        """
+        chosen = [process for process in processes if process.committed]
+        if not chosen and not self._stored:
+            return b""
+        number = int.from_bytes(os.urandom(8), "big")
+        marks: Marks = {}
+        data = data_of(chosen, most, self._known, marks, (number, self._stored, procs))
+        for process in chosen if len(marks) < len(chosen) else ():
+            if process not in marks:
+                # The others forget what they have of it.
+                for each in (self._known, *self._results.values(), *self._contributed.values()):
+                    each.pop(process, None)
+        _remember(self._contributed, number, marks)
+        return data
+
+    def store(self, contributions: Iterable[Contribution], procs: int) -> None:
+        """A result has been stored completely.
+
+        Args:
+            contributions: The contributions that it has.
+            procs: The number of all participants.
+        """
+        numbers, stored, counts = [], set(), 0
+        for number, identity, count in contributions:
+            numbers.append(number)
+            stored.add(identity)
+            counts += count
+        known = self._results.get(stored.pop(), {}) if len(stored) == 1 and counts == procs else {}
+        self._stored = sum(numbers) % IDENTITIES
+        own = [self._contributed[number] for number in numbers if number in self._contributed]
+        _remember(self._results, self._stored, own[0] if len(own) == 1 else {})
+        self._known = known
+
+
+def _remember(found: dict[int, Marks], key: int, marks: Marks) -> None:
+    found[key] = marks
+    while len(found) > MAX_RESULTS:
+        del found[next(iter(found))]
+
+
+def data_of(
+    processes: Iterable[Process],
+    most: int = 0,
+    known: Marks | None = None,
+    marks: Marks | None = None,
+    contribution: Contribution = ALONE,
+) -> bytes:
     """Return the committed data of procs for other servers.
 
     Args:
         processes: The procs.
         most: The bound of the data in bytes; 0 for none. A proc whose values do not fit is sent without values, which
             marks the known values as old; other servers then ask for it when a reader needs it.
+        known: What the receivers have already: only newer values are sent.
+        marks: Receives what the receivers have with this data.
+        contribution: This server's part in a collective.
     """
     chosen = [process for process in processes if process.committed]
-    told = {process: process.shared() for process in chosen}
-    if most and sum([process.size for process in chosen]) > most:
-        for process in sorted(chosen, key=lambda process: (process.size, process.proc)):
-            most -= process.size
+    sent: dict[Process, list[Stored]] = {}
+    sizes: dict[Process, int] = {}
+    bases: dict[Proc, int] = {}
+    for process in chosen:
+        base, written = known.get(process, _NOTHING) if known else _NOTHING
+        newer = process.shared_since(written) if base else None
+        if newer is None:
+            sent[process], sizes[process] = process.shared(), process.size
+        else:
+            sent[process], sizes[process] = newer, sum([len(stored[1]) for stored in newer])
+            bases[process.proc] = base
+    if most and sum(sizes.values()) > most:
+        for process in sorted(chosen, key=lambda process: (sizes[process], process.proc)):
+            most -= sizes[process]
             if most < 0:
-                told[process] = []
-    shared = [(process.proc, values) for process, values in told.items()]
-    return encode_modex(shared, {process.proc: process.stamp for process in chosen})
+                sent[process] = []
+                bases.pop(process.proc, None)
+    if marks is not None:
+        # Without values, a receiver cannot tell whether there are none or too many.
+        marks.update(
+            (process, (process.stamp, process.written))
+            for process, values in sent.items()
+            if values or process.proc in bases
+        )
+    shared = [(process.proc, values) for process, values in sent.items()]
+    return encode_modex(shared, {process.proc: process.stamp for process in chosen}, bases, contribution)

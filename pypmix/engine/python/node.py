@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, R
     from pypmix.engine.collective.machine import Clock, Membership, Said
     from pypmix.engine.common import Pending
-    from pypmix.engine.python.modex import Waiting
     from pypmix.engine.python.processes import Namespace, Process
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op
@@ -223,7 +222,6 @@ class Peer:
         participants: The participants of the last fence of each group, if it has asked for them.
         plan: The last fence of procs of this server alone, which it is likely to repeat byte by byte.
         waiting: The number of its gets that wait.
-        waits: Those of them that wait for a commit or for data of another server.
         sent: The number `written` of each proc with much data when its values were last sent.
     """
 
@@ -250,7 +248,6 @@ class Peer:
         "server",
         "unfit",
         "waiting",
-        "waits",
     )
 
     def __init__(self, server: Node, link: Link, process: Process, release: Release, hello: Hello) -> None:
@@ -275,7 +272,6 @@ class Peer:
         self.participants: dict[str, tuple[Proc, ...]] = {}
         self.bundle: Membership[Process, Call] | None = None
         self.waiting = 0
-        self.waits: dict[Waiting, None] = {}
         self.sent: dict[Proc, int] = {}
 
     def received(self, data: bytes) -> None:

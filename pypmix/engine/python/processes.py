@@ -81,6 +81,8 @@ class Process:
         internal: The values that the host has stored for it, for the clients of this server.
         data: Its committed values, in the order of the commits: a value that is committed again moves to the end.
         written: The number of values that it has committed; a value that is committed again counts again.
+        removed: `written` after the last commit that has removed a value that other servers may have.
+        whole: Of a proc of another server: whether `data` is all that it had committed at `stamp`.
     """
 
     __slots__ = (
@@ -96,11 +98,13 @@ class Process:
         "opened",
         "proc",
         "registered",
+        "removed",
         "size",
         "spent",
         "stamp",
         "uid",
         "unfinished",
+        "whole",
         "written",
     )
 
@@ -117,7 +121,8 @@ class Process:
         self.unfinished = 0
         self.spent = 0.0
         self.size = 0
-        self.written = 0
+        self.written = self.removed = 0
+        self.whole = False
         self.data: dict[Name, Stored] = {}
         self.internal: dict[str, Value] = _NOTHING
         self._objects: dict[tuple[int, int, int], bytes] = {}
@@ -242,47 +247,44 @@ class Process:
         self._objects.clear()
 
     def commit(
-        self, blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release, limits: Limits = DEFAULTS
+        self,
+        blocks: Iterable[tuple[int, bytes]],
+        buffer_type: int,
+        release: Release,
+        limits: Limits = DEFAULTS,
+        *,
+        repeats: bool = False,
     ) -> list[tuple[int, str]]:
         """Store a commit, whole or not at all; return the keys that it deletes, with their scopes.
 
         A value in several blocks of one commit has all of their scopes; a later commit replaces it.
+
+        Args:
+            blocks: The committed values and deletions, packed, by scope.
+            buffer_type: The kind of buffer in which they are packed.
+            release: The release that has packed them.
+            limits: The limits of a proc's values.
+            repeats: Whether the client commits all of its values each time, as natives do: the same ones are not new.
 
         Raises:
             RemoteProtocolError: The blocks do not parse.
             PMIxError: A key or a scope is not valid (`ERR_BAD_PARAM`).
             OutOfResources: It would be too much.
         """
-        staged: dict[Name, Stored] = {}
-        deleted: list[tuple[int, str]] = []
-        merged = _merged(blocks)
-        context = context_of(release, sum([len(block) for _, block in merged]))
-        for scope, block in merged:
-            if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
-                raise PMIxError(f"values cannot be committed with scope {scope}", status=statuses.ERR_BAD_PARAM)
-            marks: list[int] = []
-            for (key, raw), mark in zip(split_kvals(block, buffer_type, release, context, marks), marks, strict=True):
-                if not key:
-                    raise PMIxError("a key is empty", status=statuses.ERR_BAD_PARAM)
-                if scope in DELETES:
-                    deleted.append((scope, key))
-                    continue
-                name: Name = key
-                if key.startswith(RESERVED_PREFIX):
-                    # If a library does not know a reserved key, it drops the key and all later values.
-                    if key != keys.QUALIFIED_VALUE:
-                        continue
-                    name = _qualified(raw, buffer_type, release)
-                other = staged.get(name)
-                seen = scope if other is None else scope | other[0]
-                staged[name] = seen | mark, raw, buffer_type, release
+        staged, deleted = _stage(blocks, buffer_type, release)
         size = self._size_with(staged, deleted, limits)
+        removes = bool(deleted)
         for scope, key in deleted:
             self._delete(key, DELETES[scope])
-        for name in staged:
-            self.data.pop(name, None)
+        if repeats:
+            staged = {name: stored for name, stored in staged.items() if self.data.get(name) != stored}
+        for name, stored in staged.items():
+            old = self.data.pop(name, None)
+            removes = removes or (old is not None and bool(old[0] & SCOPE_REMOTE & ~stored[0]))
         self.data.update(staged)
         self.written += len(staged)
+        if removes:
+            self._note_removal()
         self.size = size
         self.committed = True
         self._objects.clear()
@@ -319,11 +321,23 @@ class Process:
         stored = self.data.pop(name, None)
         if stored is not None:
             self.size -= len(stored[1])
+            self._note_removal()
         self._objects.clear()
 
     def shared(self) -> list[Stored]:
         """Return the values that readers on other servers may see."""
         return [stored for stored in self.data.values() if stored[0] & SCOPE_REMOTE]
+
+    def shared_since(self, mark: int) -> list[Stored] | None:
+        """Return the values of `shared` that were committed after `written` was `mark`; None if one was removed."""
+        if mark < self.removed:
+            return None
+        return [stored for name in reversed(self.since(mark)) if (stored := self.data[name])[0] & SCOPE_REMOTE]
+
+    def _note_removal(self) -> None:
+        # A number of its own, which is higher than that of any value before.
+        self.written += 1
+        self.removed = self.written
 
     def replace(self, data: dict[Name, Stored], stamp: int) -> set[Name]:
         """Store all committed data of a proc of another server, unless the known data is newer.
@@ -340,10 +354,32 @@ class Process:
         self.data = data
         self._arranged = None
         # Data that was too much to be sent with a collective is missing here: readers ask for it when they need it.
-        self.committed = bool(data)
+        self.committed = self.whole = bool(data)
         self.size = _size(data)
         self._objects.clear()
         return gone
+
+    def extend(self, data: dict[Name, Stored], stamp: int, base: int) -> bool:
+        """Store the data that a proc of another server has committed after its commit `base`.
+
+        If the data until then is not known here, all is forgotten: readers ask for it when they need it.
+
+        Returns:
+            False if all is forgotten.
+        """
+        if stamp < self.stamp:
+            return True
+        if base > self.stamp or not self.whole:
+            self.replace({}, stamp)
+            return False
+        for name, stored in data.items():
+            old = self.data.pop(name, None)
+            self.size += len(stored[1]) - (0 if old is None else len(old[1]))
+        self.data.update(data)
+        self.written += len(data)
+        self.stamp = stamp
+        self._objects.clear()
+        return True
 
     def _delete(self, key: str, scope: int) -> None:
         stored = self.data.get(key)
@@ -353,6 +389,36 @@ class Process:
                 self.data[key] = left, *stored[1:]
             else:
                 del self.data[key]
+
+
+def _stage(
+    blocks: Iterable[tuple[int, bytes]], buffer_type: int, release: Release
+) -> tuple[dict[Name, Stored], list[tuple[int, str]]]:
+    """Return the values of a commit, and the keys that it deletes, with their scopes."""
+    staged: dict[Name, Stored] = {}
+    deleted: list[tuple[int, str]] = []
+    merged = _merged(blocks)
+    context = context_of(release, sum([len(block) for _, block in merged]))
+    for scope, block in merged:
+        if not 0 < DELETES.get(scope, scope) <= SCOPE_GLOBAL:
+            raise PMIxError(f"values cannot be committed with scope {scope}", status=statuses.ERR_BAD_PARAM)
+        marks: list[int] = []
+        for (key, raw), mark in zip(split_kvals(block, buffer_type, release, context, marks), marks, strict=True):
+            if not key:
+                raise PMIxError("a key is empty", status=statuses.ERR_BAD_PARAM)
+            if scope in DELETES:
+                deleted.append((scope, key))
+                continue
+            name: Name = key
+            if key.startswith(RESERVED_PREFIX):
+                # If a library does not know a reserved key, it drops the key and all later values.
+                if key != keys.QUALIFIED_VALUE:
+                    continue
+                name = _qualified(raw, buffer_type, release)
+            other = staged.get(name)
+            seen = scope if other is None else scope | other[0]
+            staged[name] = seen | mark, raw, buffer_type, release
+    return staged, deleted
 
 
 def _size(data: Mapping[Name, Stored]) -> int:
