@@ -101,7 +101,7 @@ def _control(host: Manager, upcall: Upcall) -> None:
         name = next(info.value.data for info in directives if info.key == DEFINE_PSET)
         if not isinstance(name, str):
             raise PMIxError("the name of a process set is a string", status=statuses.ERR_BAD_PARAM, operation=op.name)
-        host.define_process_set(name, op.targets or _own_job(host, upcall))
+        host.psets.define(name, op.targets or _own_job(host, upcall))
         upcall.reply(())
         return
     steps = [key for key in STEPS if key == SIGNAL and key in keys or is_set(directives, key)]

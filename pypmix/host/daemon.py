@@ -46,6 +46,7 @@ from pypmix.host.nodes import LocalNode, usable_cpus
 from pypmix.host.orders import FINE, PROTOCOL, Inbox
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
+from pypmix.host.processsets import ProcessSets
 from pypmix.host.running import RunningJob
 from pypmix.host.serving import DEBUG_EVENTS, LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
@@ -346,6 +347,13 @@ class Uplink(Sink):
         """Do nothing: nothing is kept here."""
 
 
+class OrderedProcessSets(ProcessSets):
+    """The process sets of a node: the launcher orders their definition."""
+
+    def define(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Do nothing: the launcher defines the sets of a job on all nodes."""
+
+
 class Daemon(ServingManager):
     """The manager of a node's share of the jobs of a launcher.
 
@@ -372,6 +380,7 @@ class Daemon(ServingManager):
             limits=Limits.of(env),
         )
         self.loop: Loop
+        self.psets = OrderedProcessSets(self)
         self._launcher = settings.launcher[0]
         self._addresses = settings.launcher[1]
         self._carrier = _carrier(settings)
@@ -650,7 +659,7 @@ class Daemon(ServingManager):
         """Find the programs of a job, and make its folder; return the fault if that fails."""
         try:
             if job.ranks:
-                self._programs[job.nspace] = tuple([self.program(app) for app in job.job.apps])
+                self._programs[job.nspace] = tuple([self.site.program(app) for app in job.job.apps])
                 self.make_room(len(job.ranks))
             if job.number > 1:
                 os.makedirs(job.job.tmpdir, 0o700, exist_ok=True)
@@ -793,9 +802,6 @@ class Daemon(ServingManager):
             self._tell(orders.TRACED, message)
         if repeat:
             self.loop.later(self._trace.period, lambda: self._tell_trace(repeat=True))
-
-    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
-        """Do nothing: the launcher defines it on all nodes."""
 
     def notify(self, event: Notification) -> None:
         """Raise an event of this node's monitors, on all nodes."""

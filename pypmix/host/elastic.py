@@ -33,25 +33,15 @@ from pypmix.standard.ops.events import is_set
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Protocol
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
-    from pypmix.host.placing import Node, Obtain
+    from pypmix.host.placing import Node
     from pypmix.host.rank import Rank
     from pypmix.host.remote import RemoteNode
     from pypmix.host.serving import ServingManager
+    from pypmix.host.session import Fleet, NodeSession
     from pypmix.standard.types import Info
-
-    class Fleet(Protocol):
-        """The daemons of a launcher; see `pypmix.host.session.Fleet`."""
-
-        @property
-        def nodes(self) -> tuple[RemoteNode, ...]: ...
-
-        def add(self, nodes: Sequence[Node], done: Callable[[Mapping[str, str]], None]) -> None: ...
-
-        def dismiss(self, node: RemoteNode, done: Callable[[], None]) -> None: ...
 
     OnDone = Callable[[str, PMIxError | None], None]
 
@@ -84,17 +74,13 @@ class Elastic:
     Args:
         host: The launcher.
         fleet: Its daemons.
-        obtain: Obtains nodes of the roster; None if its nodes are fixed.
-        release: Gives a node back.
+        session: The roster's nodes: it obtains further ones, unless they are fixed, and takes them back.
     """
 
-    def __init__(
-        self, host: ServingManager, fleet: Fleet, obtain: Obtain | None, release: Callable[[Node], None]
-    ) -> None:
+    def __init__(self, host: ServingManager, fleet: Fleet, session: NodeSession) -> None:
         self._host = host
         self._fleet = fleet
-        self._obtain = obtain
-        self._release = release
+        self._session = session
         self._granted: dict[str, tuple[str, ...]] = {}
         """The nodes of each allocation, by its id."""
         self._coming: set[str] = set()
@@ -134,7 +120,7 @@ class Elastic:
             NotSupported: The nodes of the session are fixed.
             PMIxError: One of them is in the session already.
         """
-        if self._obtain is None:
+        if self._session.obtain is None:
             raise NotSupported("the nodes of this session are fixed: its roster adds none", operation=OPERATION)
         there = [name for name, _ in wanted.hosts if self._named(name) is not None]
         if there:
@@ -153,7 +139,7 @@ class Elastic:
         def obtained(nodes: Sequence[Node], reason: str) -> None:
             self._host.loop.post(lambda: self._obtained(tuple(nodes), reason, settled, request))
 
-        self._obtain(wanted, obtained)
+        self._session.obtain(wanted, obtained)
 
     def _obtained(self, nodes: tuple[Node, ...], reason: str, done: OnDone, request: str) -> None:
         if nodes:
@@ -301,7 +287,7 @@ class Elastic:
         def finish() -> None:
             self._asked_there.pop(node, None)
             self._raise(EventCode.EVENT_NODE_OFFLINE, attrs.HOSTNAME(node.hostname))
-            self._release(node.known)
+            self._session.release(node.known)
             for done in self._leaving.pop(node):
                 done()
 

@@ -228,7 +228,7 @@ class LocalHost(ServingManager):
         elif self.site.has_slots:
             # Refuse a job that does not fit before anything is started.
             spares = self._given[1].spares
-            self.site.place([app.np for app in self._given[0]], self.spared(ANYWHERE, spares))
+            self.site.place([app.np for app in self._given[0]], self.site.spared(ANYWHERE, spares))
         self._over: list[RunningJob] = []
         self._feed: Feed | None = None
         self.broken: Exception | None = None
@@ -306,7 +306,7 @@ class LocalHost(ServingManager):
         apps, terms = self._given
         if self._fill:
             self._fill = False
-            nodes = self.spared(ANYWHERE, terms.spares).nodes or self.site.nodes
+            nodes = self.site.spared(ANYWHERE, terms.spares).nodes or self.site.nodes
             nodes = [node for node in nodes if node.slots != 0]
             rooms = self.site.rooms([(node, node.slots or 0) for node in nodes], ANYWHERE)
             size, why = fill(rooms, self.site.mapping)
@@ -367,7 +367,7 @@ class LocalHost(ServingManager):
             # while the host is busy.
             sys.setswitchinterval(SWITCH)
         try:
-            programs = [self.program(app) for app in self._given[0]]
+            programs = [self.site.program(app) for app in self._given[0]]
             self.make_room(sum([app.np for app in self._given[0]]))
             if signals is not None:
                 signals.handle(self.interrupt)

@@ -12,37 +12,33 @@ from functools import partial
 from itertools import count
 
 from pypmix.host.folders import remove
-from pypmix.host.job import JobLayout, NodeLayout, check_local_size, without_ranks
+from pypmix.host.job import JobLayout, check_local_size
 from pypmix.host.loop import Turns
-from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import usable_cpus
 from pypmix.host.placing import ANYWHERE, Target, describe_places
+from pypmix.host.processsets import ProcessSets
 from pypmix.host.running import JobHost, RunningJob
-from pypmix.host.sites import Site
-from pypmix.standard import statuses
+from pypmix.host.sites import Site, first_free
 from pypmix.standard._typing import TypeVar
-from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
+from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.naming import common_job, name_proc
 from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
-from pypmix.topology.bitmaps import format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Any
 
-    from pypmix.arguments import Procs
     from pypmix.engine.base import Cancellable, Upcall
     from pypmix.engine.common import Pending
     from pypmix.host.job import Application
     from pypmix.host.loop import HostLoop
     from pypmix.host.machine import Machine
-    from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
-    from pypmix.host.running import Joint, Launch, Share
+    from pypmix.host.running import Joint
     from pypmix.host.terms import Terms
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification
@@ -57,32 +53,6 @@ FIRST_CONTEXT_ID = 1 << 32
 """The first context id that a host assigns; a server that completes a group alone begins at 1."""
 
 
-def first_free(used: Iterable[tuple[int, int]], size: int) -> int:
-    """Return the lowest number from which on so many are free.
-
-    Jobs that overlap may follow each other without an end: numbers of finished ones are used again.
-
-    Args:
-        used: The numbers that are not free: the first, and the one after the last, of each job.
-        size: How many are needed.
-    """
-    first = 0
-    for begin, end in sorted(used):
-        if begin - first >= size:
-            break
-        first = max(first, end)
-    return first
-
-
-def _taken_numbers(jobs: Iterable[JobLayout]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the node ranks that jobs have, by node: ranks of a node are numbered through all jobs that run there."""
-    taken: dict[int | None, list[tuple[int, int]]] = {}
-    for node in [node for job in jobs for node in job.nodes]:
-        first = node.first or 0
-        taken.setdefault(node.number, []).append((first, first + len(node.ranks)))
-    return taken
-
-
 class Manager(JobHost):
     """Runs jobs on nodes.
 
@@ -95,7 +65,7 @@ class Manager(JobHost):
         cluster: The name of the cluster that its jobs are given; empty for none.
 
     Attributes:
-        site: The nodes on which it places ranks.
+        psets: The process sets of its nodes.
         turns: The work done on behalf of procs, on the loop's thread.
         due: The time at which the limit of all jobs ends, by `time.monotonic`; None without a limit.
         next_context_id: Returns a context id that no other group of the session has; from any thread.
@@ -128,8 +98,7 @@ class Manager(JobHost):
         self._crossings: Joint | None = None
         self._parts: dict[type, Any] = {}
         self._lingering: dict[str, Cancellable] = {}
-        self._psets: dict[str, tuple[str, Procs]] = {}
-        """The process sets: the nspace of the job that each belongs to, and its members."""
+        self.psets = ProcessSets(self)
 
     # Used by answers and jobs, on the loop's thread.
 
@@ -276,8 +245,8 @@ class Manager(JobHost):
         if session_wdir:
             os.mkdir(folders[0], 0o700)
         try:
-            self._check_psets(apps)
-            programs = [self.program(app) for app in apps]
+            self.psets.check_apps(apps)
+            programs = [self.site.program(app) for app in apps]
             job = self.make(apps, terms, parent, target, wdir)
             self.make_room(job.job.size)
             for folder in folders[session_wdir:]:
@@ -305,11 +274,10 @@ class Manager(JobHost):
             raise OverflowError("not all nodes of this session have joined yet")
         size = sum([app.np for app in apps])
         check_local_size(size)
-        target = self.spared(target, terms.spares)
+        target = self.site.spared(target, terms.spares)
         placed = target.places or self.site.place([app.np for app in apps], target)
         bound = any(each.units for _, places in placed for each in places)
         jobs = [job.job for job in self.jobs.values()]
-        taken = _taken_numbers(jobs)
         # Nodes without slots share the CPUs of this machine.
         crowded = size + self.running > usable_cpus()
         number = self._last + 1
@@ -321,9 +289,7 @@ class Manager(JobHost):
         job = JobLayout(
             nspace=f"{self._space}@{number}",
             apps=apps,
-            nodes=tuple(
-                [self._described(node, places, taken.get(node.number, ()), crowded) for node, places in placed]
-            ),
+            nodes=self.site.describe(placed, crowded),
             session=os.getpid(),
             tmpdir=folder,
             wdir=wdir or self.machine.wdir,
@@ -343,45 +309,6 @@ class Manager(JobHost):
         running.take_places([each for _, places in placed for each in places], target.mapping or self.site.mapping)
         return running
 
-    def spared(self, target: Target, spares: int) -> Target:
-        """Return the nodes for a job without the last ones, which are kept for ranks of lost nodes.
-
-        Raises:
-            OverflowError: There are not more nodes than spares.
-        """
-        if not spares:
-            return target
-        nodes = [node for node in target.nodes or self.site.nodes if node.slots != 0]
-        if len(nodes) <= spares:
-            raise OverflowError(f"of {len(nodes)} nodes {spares} are spares: none is left for ranks")
-        return target.replace(nodes=tuple(nodes[:-spares]))
-
-    def find_homes(self, job: RunningJob, ranks: Sequence[int]) -> tuple[JobLayout, dict[int, HostNode]]:
-        """Find nodes without ranks of the job for ranks whose node was lost: those with the fewest ranks first."""
-        taken = {node.number for node in job.job.nodes}
-        free = [node for node in self.site.nodes if node.slots and node.number not in taken]
-        if not free:
-            raise OverflowError("all nodes have ranks of its job")
-        free.sort(key=lambda node: node.running)
-        mapping = job.mapping or self.site.mapping
-        if mapping.lines or mapping.each:
-            # Each names places that are lost.
-            mapping = Mapping(binding=mapping.binding)
-        placed = self.site.place([len(ranks)], Target(tuple(free), mapping=mapping))
-        homes = {}
-        kept = [without_ranks(node, ranks) for node in job.job.nodes]
-        found = [node for node in kept if node.ranks]
-        numbers = _taken_numbers([each.job for each in self.jobs.values()])
-        for node, places in placed:
-            moved = tuple([place.replace(rank=ranks[place.rank]) for place in places])
-            found.append(self._described(node, moved, numbers.get(node.number, ()), False))
-            homes.update({place.rank: node for place in moved})
-        return job.job.replace(nodes=tuple(found)), homes
-
-    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
-        """Inform the servers that ranks of a job have other nodes; call `done` then."""
-        self.site.move(job, done)
-
     def mark_of(self, number: int, parent: Proc | None) -> str:
         """Return the mark that distinguishes a job from the host's others in texts; empty for the first."""
         return "" if number == 1 else str(number)
@@ -389,27 +316,6 @@ class Manager(JobHost):
     def may_begin(self, parent: Proc | None) -> bool:
         """Return True if a proc may start a job."""
         return not self.ending
-
-    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
-        """Make the share of a launch on a node."""
-        return self.site.share(launch, node, ranks)
-
-    def _described(
-        self, node: HostNode, places: tuple[Place, ...], used: Iterable[tuple[int, int]], crowded: bool
-    ) -> NodeLayout:
-        ranks = tuple([each.rank for each in places])
-        first = first_free(used, len(ranks))
-        if node.slots is not None:
-            # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
-            most = min(node.slots, node.cpus or node.slots)
-            crowded = node.running + len(ranks) > most
-        cpus = tuple([format_list(each.cpus) for each in places]) if any(each.cpus for each in places) else ()
-        variables = tuple([each.variables for each in places]) if any(each.variables for each in places) else ()
-        devices = tuple([tuple([device.name for device in each.devices if device.name]) for each in places])
-        return NodeLayout(
-            *(node.hostname, ranks, node.number, first, node.running, crowded, cpus, variables),
-            devices if any(devices) else (),
-        )
 
     def make_room(self, ranks: int) -> None:
         """Make room for the descriptors of this many further ranks."""
@@ -437,9 +343,9 @@ class Manager(JobHost):
         self.jobs[nspace] = job
         try:
             for name, members in job.job.psets().items():
-                self.define_process_set(name, members, job=nspace)
+                self.psets.define(name, members, job=nspace)
         except BaseException:
-            self.drop_psets(nspace)
+            self.psets.delete_of_job(nspace)
             self.forget(job)
             raise
 
@@ -447,8 +353,7 @@ class Manager(JobHost):
         """Add a node that has joined, and register the existing jobs and process sets with it."""
         for job in self.jobs.values():
             node.register(job.job, job.number, job.terms, ())
-        for name, (_, members) in self._psets.items():
-            node.define_process_set(name, members)
+        self.psets.define_on(node)
         self.nodes = (self.nodes[0], *sorted((*self.nodes[1:], node), key=lambda each: each.number))
 
     def node_lost(self) -> None:
@@ -471,35 +376,6 @@ class Manager(JobHost):
             self.sink_of(job, 2).write(None, text.encode())
         job.programs = programs
         job.launch(range(job.job.size)).start(job.job.apps, programs)
-
-    def program(self, app: Application) -> str:
-        """Return the path of the program of an application."""
-        return self.site.program(app)
-
-    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
-        """Define a process set on all nodes; see `pypmix.Server.define_process_set`.
-
-        Args:
-            name: Its name.
-            members: Its procs.
-            job: The nspace of the job with which it is deleted; empty for none.
-        """
-        # All servers have the same sets, so the first one refuses a set that another would refuse.
-        for node in self.nodes:
-            node.define_process_set(name, members)
-        self._psets[name] = job, members
-
-    def delete_process_set(self, name: str) -> None:
-        """Delete a process set on all nodes; see `pypmix.Server.delete_process_set`."""
-        self._psets.pop(name, None)
-        for node in self.nodes:
-            node.delete_process_set(name)
-
-    def _check_psets(self, apps: Iterable[Application]) -> None:
-        for app in apps:
-            if app.pset in self._psets or app.pset.rpartition("@")[0] == self._space:
-                detail = f"the name {app.pset!r} of a process set is taken"
-                raise PMIxError(detail, status=statuses.ERR_EXISTS, operation="spawn")
 
     def notify(self, event: Notification) -> None:
         """Raise an event on all nodes, or only on the node of its source if its range is local."""
@@ -528,7 +404,7 @@ class Manager(JobHost):
         job.finish_output()
         job.close()
         # Handlers of the end of a job find none of its sets.
-        self.drop_psets(job.nspace)
+        self.psets.delete_of_job(job.nspace)
         self._lingering[job.nspace] = self.loop.later(LINGER, lambda: self.forget(job))
         self.tell_end(job)
 
@@ -543,15 +419,6 @@ class Manager(JobHost):
             node.deregister(nspace)
         if self._crossings is not None:
             self._crossings.deregister(nspace)
-
-    def drop_psets(self, nspace: str) -> None:
-        """Delete the process sets of a job."""
-        for name in [name for name, (owner, _) in list(self._psets.items()) if owner == nspace]:
-            try:
-                self.delete_process_set(name)
-            except NotFound:
-                # Another caller has deleted it.
-                continue
 
     def end_ranks(self, named: Collection[Rank], code: int, reason: str, caller: Rank | None = None) -> None:
         """End ranks: a whole job with this outcome, or some ranks of a job that continues.

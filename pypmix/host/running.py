@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pypmix.host.mapping import Mapping as Placement
     from pypmix.host.mapping import Place
     from pypmix.host.nodes import HostNode, LocalNode
+    from pypmix.host.sites import Site
     from pypmix.host.terms import Terms
     from pypmix.server import Server
     from pypmix.standard.ops import Output
@@ -99,6 +100,7 @@ class JobHost:
         grace: Seconds that ranks have between the request to end and SIGKILL.
 
     Attributes:
+        site: The nodes on which it places ranks.
         nodes: The nodes.
         here: The nodes whose servers are in this process.
         listeners: The other nodes on which a client may read the output of ranks.
@@ -107,6 +109,8 @@ class JobHost:
         at_rank_end: Called with the job and the rank when a rank has ended.
         at_job_end: Called with a job when nothing of it is left.
     """
+
+    site: Site
 
     def __init__(self, loop: HostLoop, grace: float) -> None:
         self.loop = loop
@@ -131,14 +135,6 @@ class JobHost:
     def running(self) -> int:
         """The number of ranks that run, of all jobs."""
         return sum([job.running for job in self.jobs.values()])
-
-    def share(self, launch: Launch, node: HostNode, ranks: list[Rank]) -> Share:
-        """Make the share of a launch on a node."""
-        raise NotImplementedError
-
-    def program(self, app: Application) -> str:
-        """Return the path of the program of an application."""
-        raise NotImplementedError
 
     # Output
 
@@ -219,18 +215,6 @@ class JobHost:
     def is_being_ended(self) -> bool:
         """Return True if a resource manager has sent SIGTERM to all processes of a node: it kills them at its pace."""
         return self.is_sent_to_all(signal.SIGTERM) or self._is_ended
-
-    def find_homes(self, job: RunningJob, ranks: Sequence[int]) -> tuple[JobLayout, dict[int, HostNode]]:
-        """Find nodes for ranks of a job whose node was lost; return the new description of the job, and their nodes.
-
-        Raises:
-            OverflowError: There is no room for them.
-        """
-        raise OverflowError("no other node starts ranks again")
-
-    def move(self, job: RunningJob, done: Callable[[], None]) -> None:
-        """Inform the servers that ranks of a job have other nodes; call `done` then."""
-        raise NotImplementedError
 
     def rank_replaced(self, job: RunningJob, former: Rank, rank: Rank) -> None:
         """Report that a rank that has failed is started again."""
@@ -476,7 +460,7 @@ class RunningJob:
 
     def _move_to_homes(self, homeless: Sequence[Rank]) -> None:
         try:
-            layout, homes = self.host.find_homes(self, sorted([former.proc.rank for former in homeless]))
+            layout, homes = self.host.site.find_homes(self, sorted([former.proc.rank for former in homeless]))
         except OverflowError as error:
             for former in homeless:
                 former.excused = False
@@ -490,7 +474,7 @@ class RunningJob:
         for life in sorted({former.life for former in homeless}):
             self._replace([former for former in homeless if former.life == life], starts.append)
         self._is_moving = True
-        self.host.move(self, lambda: self._start_moved(starts))
+        self.host.site.move(self, lambda: self._start_moved(starts))
 
     @vital
     def _start_moved(self, starts: Sequence[Callable[[], None]]) -> None:
@@ -720,7 +704,7 @@ class Launch:
         by_node: dict[HostNode, list[Rank]] = {}
         for rank in ranks:
             by_node.setdefault(rank.node, []).append(rank)
-        self.shares = {node: job.host.share(self, node, those) for node, those in by_node.items()}
+        self.shares = {node: job.host.site.share(self, node, those) for node, those in by_node.items()}
         self._left = dict.fromkeys(self.shares.values())
         """The shares of which something is left, or that have not started."""
         self._awaited = len(self.shares)

@@ -255,6 +255,9 @@ class Fleet(Site):
         trace: The file of the trace, for which the daemons record the requests to their servers.
         mapping: The rules by which ranks are placed for a job that gives none; by default all slots are filled, and
             then nodes take even shares.
+
+    Attributes:
+        is_closing: Whether the daemons are being dismissed at the end.
     """
 
     complete = False
@@ -278,7 +281,7 @@ class Fleet(Site):
         self._by_name = {node.hostname: node for node in self.nodes}
         self._last = self.connections = len(self.nodes)
         """The last number of a node; the launcher has the number after the first nodes."""
-        self.elastic = Elastic(host, self, session.obtain, session.release)
+        self.elastic = Elastic(host, self, session)
         self._daemons: dict[str, _Daemon] = {}
         self._awaited: set[str] = set()
         """The first daemons that have not joined."""
@@ -291,8 +294,7 @@ class Fleet(Site):
         self._exchange: Exchange | None = None
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
-        self._closing = False
-        self._apart = False
+        self.is_closing = False
 
     @property
     def nodes(self) -> tuple[RemoteNode, ...]:
@@ -373,34 +375,8 @@ class Fleet(Site):
             raise PMIxError(f"{names} did not join within {session.patience:g} s", hint=self._advice(late))
         self._loop.post(self.elastic.begin)
         self.complete = True
-        self._loop.later(self._probe_seconds, self._probe)
+        Probes(self._host, self, self._loop).begin()
         return Launching(self._host, crossing, self)
-
-    def _probe(self) -> None:
-        """Probe the loops of all daemons: the threads of their connections answer in any case."""
-        if self._closing:
-            return
-        for node in self.nodes:
-            silent = node.probe(self._warn_apart) * self._probe_seconds
-            if silent >= self.session.keep_alive:
-                self.lose(node.hostname, f"its daemon has not answered for {silent:.3g} s")
-        self._loop.later(self._probe_seconds, self._probe)
-
-    @property
-    def _probe_seconds(self) -> float:
-        # A pair that does not reach each other is to be known before its time is over.
-        return min(self.session.keep_alive, self.session.patience) / PROBES
-
-    def _warn_apart(self) -> None:
-        """Warn once of nodes that have not reached each other in time: their messages go through this process."""
-        there = {node.hostname for node in self.nodes}
-        for node in self.nodes:
-            for name, where, reason, seconds in node.unreached:
-                if name in there and seconds >= self.session.patience and not self._apart:
-                    self._apart = True
-                    text = printable(apart(node.hostname, name, where, reason))
-                    line = f"pypmix run: {text}; their messages pass through this process; {TRY_INTERFACE}\n"
-                    self._host.sink(2).write(None, line.encode())
 
     def _listening(self, session: NodeSession) -> TCPCarrier:
         """Return a carrier to which the daemons connect."""
@@ -557,7 +533,7 @@ class Fleet(Site):
     def _begin(self, node: Node, joining: _Joining) -> None:
         assert self._exchange is not None
         name = node.name
-        if name not in joining.awaited or self._closing:
+        if name not in joining.awaited or self.is_closing:
             return
         if name in self._daemons:
             joining.settle(name, f"{name} is in the session already")
@@ -632,7 +608,7 @@ class Fleet(Site):
         began = time.monotonic()
 
         def look() -> None:
-            if self._closing:
+            if self.is_closing:
                 return
             seconds = time.monotonic() - began
             left = not daemon.open and not daemon.present and daemon.started.ended() is not None
@@ -750,7 +726,7 @@ class Fleet(Site):
     def lose(self, name: str, reason: str) -> bool:
         """Remove a node that is lost, and end its daemon by force."""
         daemon = self._daemons.get(name)
-        if daemon is not None and not self._closing:
+        if daemon is not None and not self.is_closing:
             self._lose(daemon, reason)
         return True
 
@@ -801,7 +777,7 @@ class Fleet(Site):
 
     def close(self) -> None:
         """Dismiss all daemons, and stop those left after `LEAVING` seconds."""
-        self._closing = True
+        self.is_closing = True
         if self._exchange is not None:
             self._exchange.conclude()
         # A roster may report more after the loop has closed.
@@ -830,6 +806,51 @@ class Fleet(Site):
             os.close(daemon.started.stdout)
         if self._exchange is not None:
             self._exchange.close()
+
+
+class Probes:
+    """The probes of the loops of all daemons: the threads of their connections answer in any case.
+
+    Args:
+        host: The launcher.
+        fleet: The daemons.
+        loop: The launcher's loop.
+    """
+
+    def __init__(self, host: ServingManager, fleet: Fleet, loop: Loop) -> None:
+        self._host = host
+        self._fleet = fleet
+        self._loop = loop
+        self._patience = fleet.session.patience
+        self._keep_alive = fleet.session.keep_alive
+        # A pair that does not reach each other is to be known before its time is over.
+        self._period = min(self._keep_alive, self._patience) / PROBES
+        self._has_warned = False
+
+    def begin(self) -> None:
+        """Probe all daemons, now and then again until the fleet is closed."""
+        self._loop.later(self._period, self._probe)
+
+    def _probe(self) -> None:
+        if self._fleet.is_closing:
+            return
+        for node in self._fleet.nodes:
+            silent = node.probe(self._warn_apart) * self._period
+            if silent >= self._keep_alive:
+                self._fleet.lose(node.hostname, f"its daemon has not answered for {silent:.3g} s")
+        self.begin()
+
+    def _warn_apart(self) -> None:
+        """Warn once of nodes that have not reached each other in time: their messages go through this process."""
+        nodes = self._fleet.nodes
+        there = {node.hostname for node in nodes}
+        for node in nodes:
+            for name, where, reason, seconds in node.unreached:
+                if name in there and seconds >= self._patience and not self._has_warned:
+                    self._has_warned = True
+                    text = printable(apart(node.hostname, name, where, reason))
+                    line = f"pypmix run: {text}; their messages pass through this process; {TRY_INTERFACE}\n"
+                    self._host.sink(2).write(None, line.encode())
 
 
 class Launching(Exchanging):

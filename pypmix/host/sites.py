@@ -10,21 +10,22 @@ import os
 
 from pypmix.host import orphans
 from pypmix.host.binding import NONE, Binding
+from pypmix.host.job import NodeLayout, without_ranks
 from pypmix.host.mapping import RANKFILE, Mapping, place
 from pypmix.host.nodes import LocalNode, in_blocks, usable_cpus
-from pypmix.host.placing import placed, rooms_of
+from pypmix.host.placing import Target, placed, rooms_of
 from pypmix.host.processes import LocalShare
+from pypmix.topology.bitmaps import format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pypmix.host.job import Application
+    from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import Loop
     from pypmix.host.machine import Machine
     from pypmix.host.mapping import Place, Room
     from pypmix.host.nodes import HostNode
-    from pypmix.host.placing import Target
     from pypmix.host.rank import Rank
     from pypmix.host.running import JobHost, Joint, Launch, RunningJob, Share
 
@@ -113,6 +114,54 @@ class Site:
     def _ranks(self) -> list[Rank]:
         return [rank for job in self._host.jobs.values() for rank in job.ranks if not rank.over]
 
+    def spared(self, target: Target, spares: int) -> Target:
+        """Return the nodes for a job without the last ones, which are kept for ranks of lost nodes.
+
+        Raises:
+            OverflowError: There are not more nodes than spares.
+        """
+        if not spares:
+            return target
+        nodes = [node for node in target.nodes or self.nodes if node.slots != 0]
+        if len(nodes) <= spares:
+            raise OverflowError(f"of {len(nodes)} nodes {spares} are spares: none is left for ranks")
+        return target.replace(nodes=tuple(nodes[:-spares]))
+
+    def find_homes(self, job: RunningJob, ranks: Sequence[int]) -> tuple[JobLayout, dict[int, HostNode]]:
+        """Find nodes without ranks of the job for ranks whose node was lost: those with the fewest ranks first.
+
+        Returns:
+            The new description of the job, and the nodes of the ranks.
+
+        Raises:
+            OverflowError: There is no room for them.
+        """
+        taken = {node.number for node in job.job.nodes}
+        free = [node for node in self.nodes if node.slots and node.number not in taken]
+        if not free:
+            raise OverflowError("all nodes have ranks of its job")
+        free.sort(key=lambda node: node.running)
+        mapping = job.mapping or self.mapping
+        if mapping.lines or mapping.each:
+            # Each names places that are lost.
+            mapping = Mapping(binding=mapping.binding)
+        chosen = self.place([len(ranks)], Target(tuple(free), mapping=mapping))
+        kept = [without_ranks(node, ranks) for node in job.job.nodes]
+        found = [node for node in kept if node.ranks]
+        moved = [(node, tuple([each.replace(rank=ranks[each.rank]) for each in places])) for node, places in chosen]
+        homes = {each.rank: node for node, places in moved for each in places}
+        return job.job.replace(nodes=(*found, *self.describe(moved, False))), homes
+
+    def describe(self, nodes: Iterable[tuple[HostNode, tuple[Place, ...]]], crowded: bool) -> tuple[NodeLayout, ...]:
+        """Return the descriptions of nodes for a further job, whose ranks have the lowest free numbers on each node.
+
+        Args:
+            nodes: The nodes and the places of the ranks.
+            crowded: Whether nodes without slots have more ranks than CPUs.
+        """
+        taken = _taken_numbers([job.job for job in self._host.jobs.values()])
+        return tuple([_describe_node(node, places, taken.get(node.number, ()), crowded) for node, places in nodes])
+
     def program(self, app: Application) -> str:
         """Return the path of the program of an application."""
         return self._machine.program(app)
@@ -168,3 +217,48 @@ class Site:
 
     def close(self) -> None:
         """Dismiss the processes that serve other nodes."""
+
+
+def first_free(used: Iterable[tuple[int, int]], size: int) -> int:
+    """Return the lowest number from which on so many are free.
+
+    Jobs that overlap may follow each other without an end: numbers of finished ones are used again.
+
+    Args:
+        used: The numbers that are not free: the first, and the one after the last, of each job.
+        size: How many are needed.
+    """
+    first = 0
+    for begin, end in sorted(used):
+        if begin - first >= size:
+            break
+        first = max(first, end)
+    return first
+
+
+def _taken_numbers(jobs: Iterable[JobLayout]) -> dict[int | None, list[tuple[int, int]]]:
+    """Return the node ranks that jobs have, by node: ranks of a node are numbered through all jobs that run there."""
+    taken: dict[int | None, list[tuple[int, int]]] = {}
+    for node in [node for job in jobs for node in job.nodes]:
+        first = node.first or 0
+        taken.setdefault(node.number, []).append((first, first + len(node.ranks)))
+    return taken
+
+
+def _describe_node(
+    node: HostNode, places: tuple[Place, ...], used: Iterable[tuple[int, int]], crowded: bool
+) -> NodeLayout:
+    """Return the description of a node, on which the numbers that are in use begin and end at `used`."""
+    ranks = tuple([each.rank for each in places])
+    first = first_free(used, len(ranks))
+    if node.slots is not None:
+        # Slots beyond the number of CPUs do not keep ranks from waiting for each other.
+        most = min(node.slots, node.cpus or node.slots)
+        crowded = node.running + len(ranks) > most
+    cpus = tuple([format_list(each.cpus) for each in places]) if any(each.cpus for each in places) else ()
+    variables = tuple([each.variables for each in places]) if any(each.variables for each in places) else ()
+    devices = tuple([tuple([device.name for device in each.devices if device.name]) for each in places])
+    return NodeLayout(
+        *(node.hostname, ranks, node.number, first, node.running, crowded, cpus, variables),
+        devices if any(devices) else (),
+    )

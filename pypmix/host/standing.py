@@ -202,7 +202,7 @@ class Run:
             check_restarts(wish.terms, host.native, host.has_daemons)
             target = host.target(wish)
             if wish.terms.spares:
-                target = host.spared(target, wish.terms.spares)
+                target = host.site.spared(target, wish.terms.spares)
                 wish = wish.replace(terms=wish.terms.replace(spares=0))
             apps = host.sized(wish, target)
             try:

@@ -66,7 +66,7 @@ class Session:
         self.server = SimpleNamespace(proc=Proc("demo@0", 0))
         self._obtained = obtained, reason
         self._failing = failing
-        self.elastic = elastic.Elastic(self, self, self.obtain, lambda node: self.released.append(node.name))  # type: ignore[arg-type]
+        self.elastic = elastic.Elastic(self, self, self)  # type: ignore[arg-type]
 
         self.elastic.begin()
 
@@ -80,6 +80,9 @@ class Session:
     def obtain(self, wanted: NodeRequest, done: Any) -> None:
         self.wanted.append(wanted)
         done(*self._obtained)
+
+    def release(self, node: Node) -> None:
+        self.released.append(node.name)
 
     def add(self, nodes: Sequence[Node], done: Any) -> None:
         failed = {node.name: "it is broken" for node in nodes if node.name == self._failing}
@@ -171,7 +174,7 @@ def test_a_node_that_is_on_its_way_is_not_asked_for_again() -> None:
     calls: list[Any] = []
     session.obtain = lambda wanted, done: calls.append(done)  # type: ignore[method-assign]
     found: list[Any] = []
-    grow = elastic.Elastic(session, session, session.obtain, lambda _node: None).grow  # type: ignore[arg-type]
+    grow = elastic.Elastic(session, session, session).grow  # type: ignore[arg-type]
     grow(NodeRequest((("me@n3", 1),)), lambda *done: found.append(done))
     with pytest.raises(PMIxError, match="n3 is on its way") as caught:
         grow(NodeRequest((("n2", 1), ("n3", 1))), lambda *_: None)
@@ -362,7 +365,8 @@ def test_processes_that_were_started_for_a_node_end_with_it(monkeypatch: pytest.
 
 def test_a_fixed_session_says_so() -> None:
     session = Session(Remote(Node("n1")))
-    fixed = elastic.Elastic(session, session, None, lambda _node: None)  # type: ignore[arg-type]
+    session.obtain = None  # type: ignore[assignment, method-assign]
+    fixed = elastic.Elastic(session, session, session)  # type: ignore[arg-type]
     with pytest.raises(NotSupported, match="its roster adds none"):
         fixed.grow(NodeRequest((("n2", 1),)), lambda _id, _error: None)
     with pytest.raises(NotFound):

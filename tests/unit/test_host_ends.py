@@ -54,6 +54,10 @@ class Host(SimpleNamespace):
         self.is_being_ended = lambda: False
         self.is_sent_to_all = lambda signum: False
 
+    @property
+    def site(self):
+        return self
+
     def broke(self, error):
         raise error
 

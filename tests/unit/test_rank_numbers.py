@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pypmix.host.manager import first_free
+from pypmix.host.sites import first_free
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from pypmix.host import orders
 from pypmix.host.exchange import VirtualTime
 from pypmix.host.placing import Node
-from pypmix.host.session import Fleet, NodeSession
+from pypmix.host.session import Fleet, NodeSession, Probes
 
 
 class Daemons:
@@ -54,7 +54,7 @@ def fleet():
             found._joined = tuple(node for node in found.nodes if node.hostname != name)
 
         found.lose = lose
-        found._probe()
+        Probes(host, found, clock).begin()
         return clock, daemons, losses, warnings
 
     return make

@@ -529,7 +529,7 @@ class Host(Upcalls, Jobs):
         Example:
             >>> host.define_process_set("readers", [Proc("job1", 0), Proc("job1", 1)])
         """
-        self._managed().define_process_set(name, members)
+        self._managed().psets.define(name, members)
 
     def delete_process_set(self, name: str) -> None:
         """`PMIx_server_delete_process_set`: forget a process set, on all hosts of the exchange.
@@ -541,7 +541,7 @@ class Host(Upcalls, Jobs):
             >>> host.define_process_set("writers", Proc("job1", 0))
             >>> host.delete_process_set("writers")
         """
-        self._managed().delete_process_set(name)
+        self._managed().psets.delete(name)
 
     def next_context_id(self) -> int:
         """Return a context id for a group that is unique among all hosts of the exchange.

@@ -8,6 +8,7 @@ import signal
 from pypmix.host.control import check_user
 from pypmix.host.nodes import HostNode, LocalNode
 from pypmix.host.notices import Notices
+from pypmix.host.processsets import ProcessSets
 from pypmix.host.serving import LIVES, ServingManager
 from pypmix.standard.attrs import MONITOR_FILE
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, PMIxError
@@ -67,6 +68,7 @@ class HostManager(ServingManager):
         # The first job's folder would be the folder of the host.
         self._last = 1
         self.crossing: Crossing | None = None
+        self.psets: HostProcessSets = HostProcessSets(self)
         self._closed = False
         self._ran: dict[str, None] = {}
         """The last jobs of which this host has started ranks."""
@@ -161,42 +163,20 @@ class HostManager(ServingManager):
         super().forget(job)
         self._over.discard(job.nspace)
 
-    def drop_psets(self, nspace: str) -> None:
-        """Delete the process sets of a job, unless other hosts still run procs of it."""
-        if self.crossing is None or nspace in self._over:
-            super().drop_psets(nspace)
+    def has_ended_everywhere(self, nspace: str) -> bool:
+        """Return True if a job that is registered here has ended on all hosts of the exchange."""
+        return nspace in self._over
 
     def _over_everywhere(self, nspace: str) -> None:
         """Handle the end of a job on all hosts of the exchange; from any thread."""
         self._over.add(nspace)
         if nspace not in self.jobs:
             try:
-                super().drop_psets(nspace)
+                self.psets.delete_of_job(nspace)
             except NotInitialized:
                 # This host has closed.
                 pass
             self._over.discard(nspace)
-
-    def define_process_set(self, name: str, members: Procs, *, job: str = "") -> None:
-        """Define a process set, on all hosts of the exchange."""
-        if self.crossing is None:
-            super().define_process_set(name, members, job=job)
-        else:
-            from pypmix.arguments import proc_tuple
-            from pypmix.standard.ops.core import instances
-
-            given = proc_tuple(members)
-            instances("members", given, Proc)
-            self.crossing.psets.define(name, tuple(dict.fromkeys(self.whole(given))))
-            self._psets[name] = job, given
-
-    def delete_process_set(self, name: str) -> None:
-        """Delete a process set, on all hosts of the exchange."""
-        if self.crossing is None:
-            super().delete_process_set(name)
-        else:
-            self._psets.pop(name, None)
-            self.crossing.psets.delete(name)
 
     def whole(self, procs: Iterable[Proc]) -> list[Proc]:
         """Return procs with each wildcard replaced by the procs of its job, also on other hosts."""
@@ -309,3 +289,37 @@ class HostManager(ServingManager):
         if not self.has_started(nspace):
             detail = "this host has not started these procs" if job is not None else "this host has no such job"
             raise (NotSupported if job is not None else NotFound)(detail, operation="iof_pull", procs=(proc,))
+
+
+class HostProcessSets(ProcessSets):
+    """The process sets of a `Host`; those of an exchange are the same on all of its hosts."""
+
+    _host: HostManager
+
+    def define(self, name: str, members: Procs, *, job: str = "") -> None:
+        """Define a process set, on all hosts of the exchange."""
+        crossing = self._host.crossing
+        if crossing is None:
+            super().define(name, members, job=job)
+            return
+        from pypmix.arguments import proc_tuple
+        from pypmix.standard.ops.core import instances
+
+        given = proc_tuple(members)
+        instances("members", given, Proc)
+        crossing.psets.define(name, tuple(dict.fromkeys(self._host.whole(given))))
+        self._sets[name] = job, given
+
+    def delete(self, name: str) -> None:
+        """Delete a process set, on all hosts of the exchange."""
+        crossing = self._host.crossing
+        if crossing is None:
+            super().delete(name)
+        else:
+            self._sets.pop(name, None)
+            crossing.psets.delete(name)
+
+    def delete_of_job(self, nspace: str) -> None:
+        """Delete the process sets of a job, unless other hosts still run procs of it."""
+        if self._host.crossing is None or self._host.has_ended_everywhere(nspace):
+            super().delete_of_job(nspace)

@@ -145,7 +145,7 @@ class Launched:
 
     async def _begin(self) -> None:
         used = {slot.app for slot in self.job.slots()}
-        programs = [self.running.host.program(app) if n in used else "" for n, app in enumerate(self._apps)]
+        programs = [self.running.host.site.program(app) if n in used else "" for n, app in enumerate(self._apps)]
         starting = self._launch.starting(self._apps, programs)
         try:
             for _ in starting:
