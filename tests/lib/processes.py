@@ -14,8 +14,11 @@ from typing import NamedTuple
 MARK = "PYPMIX_TEST_MARK"
 STACKS = "PYPMIX_TEST_STACKS"
 
-STACK_SIGNAL = signal.SIGRTMIN + 7
-"""As `sitecustomize` has it; launchers pass SIGUSR1 and SIGUSR2 on to their ranks."""
+STACK_SIGNAL = signal.SIGURG
+"""As `sitecustomize` has it: a signal that launchers and daemons neither take nor pass on to their ranks."""
+
+STACK_SECONDS = 5.0
+"""The most seconds to wait for the first line of each process."""
 
 
 class Process(NamedTuple):
@@ -136,12 +139,18 @@ def stacks(processes: list[Process], folder: Path) -> str:
     """Return the Python stacks of the processes that `sitecustomize` prepared for it."""
     # Processes of several namespaces may have the same number, and share a file.
     asked: dict[Path, list[str]] = {}
+    sizes: dict[Path, int] = {}
     for process in processes:
         path = folder / _own_pid(process.pid)
         if path.exists() and _catches_stack_signal(process.pid):
+            sizes.setdefault(path, path.stat().st_size)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, STACK_SIGNAL)
                 asked.setdefault(path, []).append(f"--- stacks of {process.pid} {process.command}\n")
+    # A stopped process writes nothing.
+    deadline = time.monotonic() + STACK_SECONDS
+    while any(path.stat().st_size == sizes[path] for path in asked) and time.monotonic() < deadline:
+        time.sleep(0.01)
     time.sleep(0.3)
     return "\n".join("".join(names) + path.read_text(errors="replace") for path, names in asked.items())
 

@@ -8,4 +8,5 @@ if _folder:
     import signal
 
     _file = open(os.path.join(_folder, str(os.getpid())), "a")  # noqa: SIM115 - faulthandler needs it for ever
-    faulthandler.register(signal.SIGRTMIN + 7, file=_file, all_threads=True)
+    # Launchers and daemons take the real-time signals, to pass them on.
+    faulthandler.register(signal.SIGURG, file=_file, all_threads=True)
