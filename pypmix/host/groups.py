@@ -52,11 +52,13 @@ def was_broken(op: Op[Any]) -> bool:
 def _group(host: Manager, upcall: Upcall) -> None:
     op = upcall.op
     assert isinstance(op, GroupUpcall)
-    given = {info[0] for info in op.directives} if op.directives and op.operation == GROUP_CONSTRUCT else ()
-    if GROUP_GUEST in given:
-        # All possible guests are clients of this server, which admits them itself.
-        raise NotSupported("a host of one node has no guests from other nodes", operation=op.name)
-    if ASSIGN_CONTEXT_ID in given and is_set(op.directives, ASSIGN_CONTEXT_ID):
+    is_numbered = False
+    for info in op.directives if op.operation == GROUP_CONSTRUCT else ():
+        if info[0] == GROUP_GUEST:
+            # All possible guests are clients of this server, which admits them itself.
+            raise NotSupported("a host of one node has no guests from other nodes", operation=op.name)
+        is_numbered = is_numbered or (info[0] == ASSIGN_CONTEXT_ID and is_set((info,), ASSIGN_CONTEXT_ID))
+    if is_numbered:
         # It is valid, and a second check takes a good part of the time of a construct.
         upcall.reply((Info.unchecked(CONTEXT_ID, Value.unchecked(SIZE, host.next_context_id()), 0),))
     else:

@@ -621,7 +621,7 @@ class Collectives(Generic[M, T]):
                 if membership.members == members and membership.others == remote:
                     same = membership
         if same is None:
-            same = Membership(self, kind, _operation(kind, group), members, remote, group)
+            same = Membership(self, kind, f"{kind.name} {group}", members, remote, group)
             known.append(same)
         return same
 

@@ -203,7 +203,8 @@ class Construct:
         self.server = groups.server
         self.collective = collective
         self._groups = groups
-        self.name = collective.membership.id
+        # `Membership.id`: a call costs as much as the rest of this method.
+        self.name = collective.membership.operation.partition(" ")[2]
         self.plan: Plan | None = None
         self.flags: set[str] = set()
         self.lacking: tuple[Proc, ...] = ()

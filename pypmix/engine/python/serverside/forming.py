@@ -289,7 +289,8 @@ class Forming(Topic):
         if plan.question is not None and len(plan.question[0]) == len(outcome.members):
             # It will be taken apart by the same procs.
             self._listed = plan.members, plan.others, plan.question[0]
-        self.records.catch_up(name)
+        if self.records.early:
+            self.records.catch_up(name)
         return True
 
     def stands(

@@ -72,7 +72,7 @@ class Records:
         """The groups that may have kept values or lost members of an nspace, by its name."""
         self._invitations: dict[str, _Invitation] = {}
         self._kept: deque[tuple[Process, Name]] = deque()
-        self._early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
+        self.early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
         """Events about groups that are being made here, by name: other servers may complete a group earlier."""
         self._actions: dict[int, Callable[[str, Notification], None]] = {
             statuses.GROUP_INVITED: self._invited,
@@ -96,8 +96,9 @@ class Records:
         group.formed = members
         self._server.store.put_group(name, members)
         self._groups[name] = group
-        for nspace in _nspaces_of(group):
-            self._note(name, nspace)
+        if group.kept or group.lost:
+            for nspace in _nspaces_of(group):
+                self._note(name, nspace)
 
     def keep(self, name: str, process: Process, names: Iterable[Name]) -> None:
         """Keep values of a proc until a group's end."""
@@ -113,10 +114,11 @@ class Records:
         store.forget_group(name)
         group = self._groups.pop(name, None)
         self._server.collectives.forget_group(name)
-        id = name.partition("\0")[0]
-        if id not in store.groups and id not in store.namesakes:
-            self._server.events.forget(label_of_group(id), lambda event: event.code != statuses.GROUP_INVITED)
-        if group is None:
+        if self._server.events.recent:
+            id = name.partition("\0")[0]
+            if id not in store.groups and id not in store.namesakes:
+                self._server.events.forget(label_of_group(id), lambda event: event.code != statuses.GROUP_INVITED)
+        if group is None or not (group.kept or group.lost):
             return
         for nspace in _nspaces_of(group):
             names = self._concerned.get(nspace, set())
@@ -272,24 +274,24 @@ class Records:
             if group:
                 return True
             invited = [name for name, invitation in self._invitations.items() if gone in invitation.procs]
-            self._early += [(name, event) for name in (*self._made_with(gone), *invited)]
+            self.early += [(name, event) for name in (*self._made_with(gone), *invited)]
         return True
 
     def _is_early(self, name: str, event: Notification) -> None:
         """Keep an event until its group is complete, if a group of that name is being made."""
         if self._is_coming(name):
-            self._early.append((name, event))
+            self.early.append((name, event))
 
     def _is_coming(self, name: str) -> bool:
         return name in self._invitations or self._is_made(name)
 
     def catch_up(self, key: str) -> None:
         """Apply the events about a group that arrived before it was complete."""
-        if self._early:
+        if self.early:
             name = key.partition("\0")[0]
-            early = [event for other, event in self._early if other == name]
-            rest = [each for each in self._early if each[0] != name and self._is_coming(each[0])]
-            self._early = deque(rest, MAX_EARLY)
+            early = [event for other, event in self.early if other == name]
+            rest = [each for each in self.early if each[0] != name and self._is_coming(each[0])]
+            self.early = deque(rest, MAX_EARLY)
             for event in early:
                 if event.code != statuses.TALK:
                     self.happened(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from operator import itemgetter
 
-from pypmix.engine.collective.machine import CollectiveState, Kind, Membership
+from pypmix.engine.collective.machine import ABOVE, CollectiveState, Kind, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import ABSENT, DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
@@ -83,14 +83,13 @@ class Groups(Constructing):
 
     # Requests
 
-    def _repeats(self, peer: Peer, tag: int, payload: bytes) -> bool:
-        """Join the collective of the last request, if a request equals it byte by byte.
+    def _repeats(self, peer: Peer, tag: int) -> bool:
+        """Join the collective of the last request, which a request equals byte by byte.
 
         Returns:
             True if it has joined.
         """
-        if self._last is None or payload != self._last[0]:
-            return False
+        assert self._last is not None
         _, form, plan, collective, said, construct = self._last
         process, membership = peer.process, collective.membership
         if peer.form is not form or peer.finalized or collective.state != CollectiveState.GATHERING:
@@ -112,7 +111,7 @@ class Groups(Constructing):
         return True
 
     def _construct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        if self._repeats(peer, tag, payload):
+        if self._last is not None and payload == self._last[0] and self._repeats(peer, tag):
             return
         name, said = self.plans.read(peer, Command.GROUP_CONSTRUCT, payload)
         plan = said
@@ -193,7 +192,7 @@ class Groups(Constructing):
         return (*[info for info in infos if info.key != keys.GROUP_ADD_MEMBERS], procs(keys.GROUP_ADD_MEMBERS, each))
 
     def _destruct(self, peer: Peer, tag: int, payload: bytes) -> None:
-        if self._repeats(peer, tag, payload):
+        if self._last is not None and payload == self._last[0] and self._repeats(peer, tag):
             return
         name, plan = self.plans.read(peer, Command.GROUP_DESTRUCT, payload)
         collective = self.destruct(peer, tag, name or "", plan.infos, plan.timeout)
@@ -251,7 +250,7 @@ class Groups(Constructing):
     def _complete_destruct(self, destruct: NodeCollective, status: int) -> None:
         """Answer the callers; the group no longer exists, unless the destruct has failed."""
         name, records = destruct.membership.group, self.records
-        if destruct.is_forwarded:
+        if destruct.ended_in in ABOVE:
             self.cancel(name.partition("\0")[0], status)
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             answer_failures(destruct, status)
