@@ -1,6 +1,17 @@
 """Describes the native engine's extension to cffi: our declarations of the PMIx ABI, and the shim behind them.
 
 No PMIx header is read and nothing is linked with libpmix; the shim opens it at run time.
+
+`cdef/pmix.h` declares the data of the ABI. One extension serves all releases, since releases add structures and leave
+the others alone; the one table that differs, the server's upcalls, is filled in by place at run time
+(`engine/native/serverside/slots.py`). Of the unions and arguments only what pypmix uses is declared. Sizes have to be
+right: the library allocates structures, too, and frees ours. A structure that a release lays out in another way cannot
+be declared twice. Until there is such a release, its major release is refused (`LAST_MAJOR` in `standard/releases.py`,
+which lists all that a new release may change).
+
+A structure that is added to `cdef/pmix.h` has its number in `shim/types.h`, its size and its end in `shim/values.c`,
+and its conversion in `engine/native/marshal.py`. An extension that was built of other declarations is not
+loaded (`declared`, where comments count, too): build it again after each change below `cdef`.
 """
 
 from __future__ import annotations
@@ -14,6 +25,7 @@ import cffi
 HERE = Path(__file__).resolve().parent
 MODULE = "pypmix.engine.native._ffi"
 DECLARATIONS = ("system.h", "pmix.h", "asks.h", "call.h", "inbox.h", "shim.h", "server.h")
+HEADERS = ("shim.h", "types.h")
 SHIM = (
     "library.c",
     "values.c",
@@ -58,7 +70,7 @@ def sources() -> list[str]:
 
 def headers() -> list[str]:
     """Return the headers that the C files include, relative to the project."""
-    return [f"{HERE.name}/shim/shim.h", *(f"{HERE.name}/cdef/{name}" for name in DECLARATIONS)]
+    return [*(f"{HERE.name}/shim/{name}" for name in HEADERS), *(f"{HERE.name}/cdef/{name}" for name in DECLARATIONS)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""The job and the node of a process, as it has known them since it connected."""
+"""The job and the node of a process, as it has known them since it connected.
+
+Each property is a key of the job info, which the client got when it connected and reads without a request (`read`). So
+the values do not change, but for what the Standard lets change. The server makes them of `pypmix/host/job.py`.
+"""
 
 from __future__ import annotations
 

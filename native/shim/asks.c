@@ -5,11 +5,10 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { STRING = 3, PROC = 22, INFO = 24, PDATA = 25, BYTE_OBJECT = 27, DEVICE_DIST = 54 };
 
 /* a flag of infos whose values have another owner */
 #define PERSISTENT 0x10

@@ -14,6 +14,7 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -21,8 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { STRING = 3, SIZE = 4, POINTER = 31, DATA_RANGE = 33 };
 
 #define NAME "pmix.evname"
 #define OBJECT "pmix.evobject"

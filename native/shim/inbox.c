@@ -4,12 +4,11 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { INFO = 24, POINTER = 31 };
 
 /* How much may wait for a reader: a job's output is megabytes in a moment, and a handler may take its time. */
 #define MOST_MESSAGES 65536

@@ -1,8 +1,7 @@
 /* What a host asks of the server library. What is given for each is said where it is asked. */
 
 #include "shim.h"
-
-enum { BYTE_OBJECT = 27 };
+#include "types.h"
 
 #define GIVEN(name) call->given.name.array, call->given.name.size
 #define INFOS call->given.infos, call->given.ninfos

@@ -4,10 +4,9 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <stdlib.h>
-
-enum { PROC = 22 };
 
 pmix_status_t pypmix_tool_init(pmix_proc_t *proc, pmix_info_t *infos, size_t ninfos)
 {

@@ -4,11 +4,10 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { STRING = 3, TOPO = 56 };
 
 static bool offered(void)
 {

@@ -26,16 +26,12 @@
  */
 
 #include "shim.h"
+#include "types.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-enum {
-    STRING = 3, STATUS = 20, PROC = 22, APP = 23, INFO = 24, PDATA = 25, BYTE_OBJECT = 27, DATA_ARRAY = 39, QUERY = 41,
-    COMPRESSED_STRING = 42, REGEX = 49, COMPRESSED_BYTE_OBJECT = 59, RESOURCE_UNIT = 72
-};
 
 #define GROUP_DESTRUCT 1
 #define LOCAL_ONLY "pmix.grp.lcl"

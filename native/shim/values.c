@@ -1,22 +1,10 @@
 /* Memory of PMIx's structures: its sizes and its end. All of it is malloc's, the library's and ours alike. */
 
 #include "shim.h"
+#include "types.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    UNDEF = 0, BOOL = 1, BYTE = 2, STRING = 3, SIZE = 4, PID = 5, INT = 6, INT8 = 7, INT16 = 8, INT32 = 9, INT64 = 10,
-    UINT = 11, UINT8 = 12, UINT16 = 13, UINT32 = 14, UINT64 = 15, FLOAT = 16, DOUBLE = 17, TIMEVAL = 18, TIME = 19,
-    STATUS = 20, VALUE = 21, PROC = 22, APP = 23, INFO = 24, PDATA = 25, BYTE_OBJECT = 27, PERSIST = 30, POINTER = 31,
-    SCOPE = 32, DATA_RANGE = 33, COMMAND = 34, INFO_DIRECTIVES = 35, DATA_TYPE = 36, PROC_STATE = 37, PROC_INFO = 38,
-    DATA_ARRAY = 39, PROC_RANK = 40, QUERY = 41, COMPRESSED_STRING = 42, ALLOC_DIRECTIVE = 43, IOF_CHANNEL = 45,
-    ENVAR = 46, COORD = 47, REGATTR = 48, REGEX = 49, JOB_STATE = 50, LINK_STATE = 51, PROC_CPUSET = 52, GEOMETRY = 53,
-    DEVICE_DIST = 54, ENDPOINT = 55, TOPO = 56, DEVTYPE = 57, LOCTYPE = 58, COMPRESSED_BYTE_OBJECT = 59,
-    PROC_NSPACE = 60, PROC_STATS = 61, DISK_STATS = 62, NET_STATS = 63, NODE_STATS = 64, STOR_MEDIUM = 66,
-    STOR_ACCESS = 67, STOR_PERSIST = 68, STOR_ACCESS_TYPE = 69, DEVICE = 70, RESBLOCK_DIRECTIVE = 71,
-    RESOURCE_UNIT = 72, NODE_PID = 73, REGEX2 = 74, ALLOC_INHERIT = 75, END = 76
-};
 
 /* the size of an element of an array of each type; 0 where there is no public structure */
 static const uint16_t sizes[END] = {

@@ -1,4 +1,14 @@
-"""The commands other than `pypmix run`: their options, and their functions, each imported when it is called."""
+"""The commands other than `pypmix run`: their options, and their functions, each imported when it is called.
+
+Theory of operation. `app` carries out a command line. `_parsers` makes one parser for each command: an `_add_...`
+function declares the options of the commands of a topic, and names the function that carries a command out. Such a
+function is `_NAME` at the end of this module; it imports the command's own module, so that a command loads nothing of
+the others. Commands that attach to a server get the options of `reach.py` in addition (`add_tool`).
+
+A new command is thus an `_add_...` entry, a function `_NAME`, and a module; a new option is a line in the `_add_...`
+function and an argument in `_NAME`. `pypmix run` and `pypmix session` have their options in `options.py`. Help,
+completion and the page of options in `docs/` read these declarations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`pypmix ps`: the jobs of servers, and their procs."""
+"""`pypmix ps`: the jobs of servers, and their procs.
+
+`top.py` shows the same procs: `look` asks for them, and `proc_rows` makes the rows, below `HEADINGS`, in their order.
+"""
 
 from __future__ import annotations
 

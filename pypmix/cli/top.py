@@ -1,4 +1,9 @@
-"""`pypmix top`: shows jobs while they run: their procs, pending operations, and the procs that these wait for."""
+"""`pypmix top`: shows jobs while they run: their procs, pending operations, and the procs that these wait for.
+
+`look` of `ps.py` asks a server for its jobs, and `proc_rows` there makes the rows of procs, in the order in which both
+commands show them; here are the pending operations, and the screen. The options are declared in `_add_looking` of
+`app.py`, and passed on by `_top` there.
+"""
 
 from __future__ import annotations
 

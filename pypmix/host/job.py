@@ -1,4 +1,11 @@
-"""The description of a job: its applications, the number of ranks of each, and their nodes."""
+"""The description of a job: its applications, the number of ranks of each, and their nodes.
+
+An `Application` is what a user asks for. Mapping (`mapping.py`) decides where its ranks run, and the result is a
+`JobLayout` with a `NodeLayout` for each node: an immutable value which the launcher, its daemons and hosts of users
+share. Everything about a job that clients can read follows from it: `JobLayout.info` makes the job info, by its parts
+for the job, the nodes, the applications and the procs. A running job is `running.py`: `RunningJob`, and its processes
+are `rank.py`. The job as a client sees it is `pypmix/job.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""LocalHost: the embedded resource manager that runs a job, and the jobs that it spawns, on this machine."""
+"""LocalHost: the embedded resource manager that runs a job, and the jobs that it spawns, until all have ended.
+
+Theory of operation. `pypmix run`, the sessions of `pypmix session` and the plugin of pytest are a `LocalHost`. What it
+adds to a `ServingManager` is a beginning, an end, and this process's signals.
+
+- **Nodes.** Without `remote`, the nodes are `LocalNode` objects of this process, each with a server: this machine, or
+  several simulated nodes. With `remote`, a `Fleet` starts a daemon on each node, the ranks run there, and the server
+  of this process serves only tools. The rest of the class does not know the difference: it asks `self.site`.
+- **Order of `run`.** The programs are looked up before anything is started. Then the folder, the servers and the
+  crossings between them are opened, and the daemons join (`site.open`). Only then is the number of ranks known if the
+  job fills its nodes, and the first job is made and begun. One loop (`loop.run`) does all else, in this thread, until
+  no job is left; output that is still in pipes is passed on at the end.
+- **Threads.** Servers have a thread each, and post what concerns the host to the loop; `interrupt` may be called from
+  anywhere and does the same. So no attribute here needs a lock.
+- **Outcome.** The first failure decides (`JobsOutcome`). `end` ends all jobs once; a second SIGINT cuts the grace
+  short; `broken` is a fault of our own, which ends everything and is raised by `run`.
+"""
 
 from __future__ import annotations
 

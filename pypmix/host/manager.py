@@ -409,7 +409,14 @@ class Manager(JobHost):
         self.tell_end(job)
 
     def forget(self, job: RunningJob) -> None:
-        """Forget a job, and deregister it from the servers."""
+        """Forget a job, and deregister it from the servers: the last of what is kept of a job goes here.
+
+        Before that, `rank_ended` and `job_over` have called the functions in `at_rank_end` and `at_job_end`, by which
+        the parts of a host (`Manager.part`) drop what they keep of ranks and jobs. Here the nodes follow: a server
+        forgets an nspace in `engine/python/server.py`, `Server.deregister_nspace` (its topics in `deregistered`), a
+        daemon by the order `FORGET_JOB`, and the crossings in `host/exchange/crossing.py`, `Crossing.deregister`. A
+        table by nspace that none of these reaches grows with each job.
+        """
         nspace = job.nspace
         self.jobs.pop(nspace, None)
         timer = self._lingering.pop(nspace, None)

@@ -1,4 +1,19 @@
-"""Limits of the resources of a server that one peer may use, their defaults, and the parser of settings."""
+"""Limits of the resources of a server that one peer may use, their defaults, and the parser of settings.
+
+Each limit is counted by the owner of what it limits, which refuses what is too much with `Limits.reached`:
+
+- `engine/python/node.py`: `requests` in `Peer.count_request`, which each request that has to wait calls; `unfinished`
+- `engine/python/processes.py`: `committed`, `committed_values`; `engine/python/collectives.py`: `collected`
+- `engine/collective/machine.py`: `collectives`
+- `engine/python/serverside/`: `connections` in `handshakes.py`, `codes` and `events` in `events.py`, `pulls`, `output`
+  and `input` in `forwarding.py`
+- `engine/python/reactor.py`: `unread`
+- `host/publisheddata.py`: `published`, `published_values`, `directory`, `directory_values`
+
+They are settings of servers of the Python engine. A new limit is a field of `Limits` and the place that counts it.
+Bounds that no user sets are constants of their modules, such as `MAX_GROUPS`; those between servers are in
+`host/exchange/limits.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Release numbers of PMIx libraries."""
+"""Release numbers of PMIx libraries, and the oldest and newest ones that pypmix knows.
+
+A new release of libpmix may change these things. Each has one place, and "newest" is decided here only:
+
+1. Its protocol: `NEWEST` here; the fields of each message by release in `wire/messages.py`, the handshake in
+   `wire/handshake.py`, and the types that it can decode in `wire/readers.py` (`_VALUES`, `_ELEMENTS`, `_FLOORS`).
+2. Its names: `native/vocabulary/*.tsv` with the release in the column `since`, and `BRANCHES` in
+   `native/vocabulary/generate.py`, which writes the modules of `standard/`.
+3. Its structures and functions, for the native engine: `LAST_MAJOR` here admits its major release. The layout of
+   structures is `native/cdef/pmix.h`, their sizes and their end `native/shim/values.c`, their conversion
+   `engine/native/marshal.py`, and the server's table of upcalls `engine/native/serverside/slots.py`.
+4. Its behaviour: `engine/native/quirks.py` for the library in a process of ours, `engine/groups/foreign/` for its
+   servers, and the constants `PARTIAL_...` here, which both engines ask.
+
+`docs/how-it-works/libpmix.md` lists what the native engine relies on, with the tests to run on the new library.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +27,9 @@ OLDEST_PEER: Release = (4, 1, 0)
 
 OLDEST_LIBRARY: Release = (4, 2, 0)
 """The oldest libpmix that the native engine loads."""
+
+LAST_MAJOR = 7
+"""The last major release whose structures are known: a later library may change them, and they would be misread."""
 
 PARTIAL_LOOKUP: Release = (7, 0, 0)
 """The first release whose clients read the data of a lookup that is a partial success."""

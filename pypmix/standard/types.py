@@ -1,4 +1,18 @@
-"""The structured types of the Standard, as immutable Python values."""
+"""The structured types of the Standard, as immutable Python values.
+
+A new data type has a row in `native/vocabulary/constants.tsv`, from which `codes.py` gets its number, and then one
+place for each question:
+
+- its Python form, if it is a structure: a record here or in `structures.py`, entered in `RECORDS`; if it is a number,
+  its range in `RANGES`
+- its bytes: `wire/encode.py`, by which `wire/decode.py` decodes it, too: an entry of `STRUCTURES` for a plain
+  structure, or of a tuple such as `UNSIGNED` for a number
+- which releases decode it: `_VALUES` and `_ELEMENTS` in `wire/readers.py`
+- its C form, for the native engine: the structure in `native/cdef/pmix.h`; its number in `native/shim/types.h`, its
+  size and its end in `native/shim/values.c`; its conversion in `engine/native/marshal.py`
+
+`tests/lib/strategies.py` makes values of all types, with which the tests try both engines.
+"""
 
 from __future__ import annotations
 

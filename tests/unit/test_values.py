@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -191,6 +193,20 @@ def test_values_survive_pickling(data: object, type: int) -> None:
     if not isinstance(data, memoryview):
         value = values.from_python(data)
         assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_the_shim_numbers_types_as_the_package_does() -> None:
+    text = (Path(__file__).parents[2] / "native" / "shim" / "types.h").read_text()
+    numbers = {name: int(number) for name, number in re.findall(r"\b([A-Z]\w*) = (\d+)", text)}
+    ours = {name: number for name, number in vars(codes).items() if name.isupper()}
+    end = numbers.pop("END")
+    assert numbers == {name: ours[name] for name in numbers}
+    assert end == max(ours.values()) + 1
+    assert {name for name, number in ours.items() if number not in numbers.values()} == {
+        "BUFFER",
+        "KVAL",
+        "DATA_BUFFER",
+    }
 
 
 def test_the_plain_numbers_are_those_of_the_enum() -> None:

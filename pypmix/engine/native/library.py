@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 
 from pypmix.standard.record import Record
-from pypmix.standard.releases import OLDEST_LIBRARY, Release, generation, parse_release, release_text
+from pypmix.standard.releases import LAST_MAJOR, OLDEST_LIBRARY, Release, generation, parse_release, release_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-LAST_MAJOR = 7
-"""The last major release whose structures are known: a later release may change them, and they would be misread."""
 
 REQUESTED = "PYPMIX_LIBPMIX"
 """The variable by which a user names a library."""

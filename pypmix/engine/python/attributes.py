@@ -1,4 +1,8 @@
-"""The functions and attributes that this engine supports, for answers to `QUERY_ATTRIBUTE_SUPPORT`."""
+"""The functions and attributes that this engine supports, for answers to `QUERY_ATTRIBUTE_SUPPORT`.
+
+This table decides nothing: an attribute works because the code of its operation reads it. If an attribute is added
+there, add its name here, for the client, the server, or both. Attributes of hosts are in `host/directives.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ SERVER = keys.SERVER_ATTRIBUTES, keys.SERVER_FUNCTIONS
 HOST = keys.HOST_ATTRIBUTES, keys.HOST_FUNCTIONS
 """The qualifiers that ask for the attributes and for the functions of one side."""
 
+_FENCE = "COLLECT_DATA TIMEOUT"
 _GET = (
     "IMMEDIATE OPTIONAL TIMEOUT DATA_SCOPE GET_REFRESH_CACHE JOB_INFO NODE_INFO APP_INFO SESSION_INFO HOSTNAME NODEID "
     "APPNUM SESSION_ID"
@@ -25,7 +30,7 @@ FUNCTIONS: dict[tuple[str, str], dict[str, str]] = {
         "PMIx_Finalize": "EMBED_BARRIER TIMEOUT",
         "PMIx_Put": "",
         "PMIx_Commit": "",
-        "PMIx_Fence": "COLLECT_DATA TIMEOUT",
+        "PMIx_Fence": _FENCE,
         "PMIx_Get": _GET,
         "PMIx_Abort": "",
         "PMIx_Publish": "RANGE PERSISTENCE TIMEOUT",
@@ -49,7 +54,7 @@ FUNCTIONS: dict[tuple[str, str], dict[str, str]] = {
         "PMIx_Group_destruct": "TIMEOUT",
     },
     SERVER: {
-        "PMIx_Fence": "COLLECT_DATA TIMEOUT",
+        "PMIx_Fence": _FENCE,
         "PMIx_Get": "IMMEDIATE TIMEOUT DATA_SCOPE GET_REFRESH_CACHE",
         "PMIx_Query_info": "QUERY_NAMESPACES QUERY_NAMESPACE_INFO QUERY_PROC_TABLE QUERY_LOCAL_PROC_TABLE "
         "QUERY_RESOLVE_PEERS QUERY_RESOLVE_NODE QUERY_NUM_GROUPS QUERY_GROUP_NAMES QUERY_GROUP_MEMBERSHIP GROUP_ID "

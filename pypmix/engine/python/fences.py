@@ -18,6 +18,13 @@ contributes the data of its callers alone. Clients behind a library ask by a que
 cost does not grow with the number of earlier ones. If that is not certain, for example after a failed fence, it sends
 all values.
 
+**Directives.** `_read` finds what this server needs (`COLLECT_DATA`, the timeout, a group). The directives of all
+callers go to the host with the upcall (`combine_directives`). A host of ours passes on to the servers of other nodes
+only those in `SHARED_DIRECTIVES` of `host/exchange/deciding.py`, and decides by them. So a new attribute of fence is a
+row of `native/vocabulary/attributes.tsv`, a line here if this server acts on it, an entry in `SHARED_DIRECTIVES` if
+other servers have to know it, its name in `attributes.py` (what a query for supported attributes returns), and perhaps
+a parameter of `Client.fence` in `aio/client.py`.
+
 **Data after a fence.** A reader whose fence has collected gets the data of the others with its first get (`bundle`), so
 that it does not ask once for each proc.
 """

@@ -1,4 +1,26 @@
-"""Commit and get on a server: the values of the procs of this node, and of procs of other servers."""
+"""Commit and get on a server: the values of the procs of this node, and of procs of other servers.
+
+Theory of operation. The values of a proc are in its `Process` (`processes.py`), which packs them for each kind of
+reader. This module decides when a reader gets which of them.
+
+- **Commit.** `commit` stores the received bytes, numbers the commit, and looks again at the gets that wait for this
+  proc, or for any proc of its nspace (`_changed`).
+- **Get.** A request is decoded once; readers of one value send equal requests, so `GetRequest` objects are remembered.
+  Its rank and key choose the way: the wildcard rank and reserved keys of no rank are job info (`_get_job`), reserved
+  keys of a rank are known here (`_get_rank`; the groups of a proc elsewhere are asked for, `_get_groups`), and all
+  other keys are values that procs put (`_get_put`). A proc that is named by its rank in a group gets its own name
+  first (`_ungroup`).
+- **Waiting.** A get of a value that does not exist yet becomes a `Waiting`, listed by the proc or nspace that it waits
+  for. It ends once: by a commit (`_look_again`), by the data of another server (`_fetched`), by its time limit, when
+  the proc or its job can commit no more (`forsake`), or with its reader (`forget`). A get with `immediate`, or of a
+  proc that has ended, fails at once.
+- **Other servers.** The values of a proc of another server are fetched by the host, once for all gets of a key
+  (`_fetch`, the upcall `DirectModex`), and stored by `take_in`, as the data of collecting fences and constructs is. The
+  other direction, requests of other servers for procs of this node, is `modexrequests.py` (`Modex.sharing`).
+- **Answer.** `_answer` sends more than the value that was asked for: small procs whole, and after a collecting fence
+  also the values of the other members, so that most later gets need no request. A proc with more than `SMALL` sends
+  pypmix's readers what is new to them (`_news`), so that the cost of a get does not grow with the number of commits.
+"""
 
 from __future__ import annotations
 

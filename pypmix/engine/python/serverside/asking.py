@@ -1,4 +1,15 @@
-"""Requests that a server passes on to its host as upcalls, and the host's answers as replies: one table."""
+"""Requests that a server passes on to its host as upcalls, and the host's answers as replies: one table.
+
+Theory of operation. A row of `QUESTIONS` has the command of a message, the operation that its fields make, and the
+fields of the reply that a result of the host makes. One handler serves all rows: it decodes the request, replaces
+procs that are named by a group, and asks the host (`_ask`); a request counts against `Limits.requests` until it is
+answered. The answer is dropped if the caller has disconnected. Hosts are users' code: a result of another type fails
+the request (`_send`), and never the server.
+
+Queries are handled apart, since they may be answered here: the host's answers come first, and `knowledge.py` adds what
+the server knows by itself (`_answers`). Three queries with keys of pypmix are not the user's: who took part in a
+fence, what a connect has made, and the withdrawal of a call that a client behind a library gives up.
+"""
 
 from __future__ import annotations
 

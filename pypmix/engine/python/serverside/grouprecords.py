@@ -1,4 +1,20 @@
-"""The existing groups: their members and leaders, and how events and ended procs change them."""
+"""The existing groups: their members and leaders, and how events and ended procs change them.
+
+Theory of operation. A server keeps a record of each group that has a living member of this server, and forgets it with
+the last one (`_change`). The members are in the `Store`, in group-rank order; the `Group` has the rest. A record is
+changed by three things only:
+
+- **A decision of this server**: `groups.py` calls `form` after a construct or a bootstrap, and `dissolve` after a
+  destruct.
+- **The end of a proc of this server**: `departed` removes it and informs the servers of other members, which apply it
+  by `swallowed`. The members that are left get the event, if their group has such events (`Group.record_loss`).
+- **An event about the group**, raised by a client of any server (`happened`): members leave, are admitted, are
+  invited, or choose a leader. Groups by invitation are made by such events alone.
+
+Events and decisions of several servers may arrive in any order. An event about a group that is still being made here is
+kept (`_early`), and applied when the group exists (`catch_up`). What members had put for the group stays readable for
+a while after its end (`_kept`). All these tables are bounded, and `deregistered` removes what belongs to a job.
+"""
 
 from __future__ import annotations
 
