@@ -21,7 +21,7 @@ from pypmix.wire.readers import mark_of, rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence, Sized
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
@@ -94,6 +94,9 @@ if TYPE_CHECKING:
 
     class EventsPort(Protocol):
         """Events, as other topics see them."""
+
+        recent: Sized
+        """The events that are kept for late registrations."""
 
         def notify(self, notification: Notification) -> None:
             """Deliver an event to this server's clients in its range."""

@@ -177,8 +177,8 @@ class _Kept:
         self._by_label: dict[object, dict[int, _Event]] = {}
         self._bytes = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._ends or self._rest)
+    def __len__(self) -> int:
+        return len(self._ends) + len(self._rest)
 
     def __iter__(self) -> Iterator[_Event]:
         return iter(sorted([*self._ends.values(), *self._rest.values()], key=_NUMBER))
