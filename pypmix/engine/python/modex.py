@@ -25,7 +25,6 @@ reader. This module decides when a reader gets which of them.
 from __future__ import annotations
 
 from itertools import chain, count
-from typing import TypeVar
 
 from pypmix.engine.common import Pending
 from pypmix.engine.python.modexrequests import ModexRequests
@@ -33,6 +32,7 @@ from pypmix.engine.python.node import reason_of, refuse, status_of
 from pypmix.engine.python.processes import MUCH, SMALL, Process, named, object_of, qualifiers_of
 from pypmix.engine.times import GET_SECONDS
 from pypmix.standard import codes, keys, statuses
+from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotFound, PMIxError, RemoteProtocolError
 from pypmix.standard.limits import DEFAULTS
 from pypmix.standard.ops import DEL_REMOTE, RESERVED_PREFIX, SCOPE_GLOBAL, SCOPE_LOCAL, SCOPE_REMOTE, QueryInfo
