@@ -95,8 +95,9 @@ if TYPE_CHECKING:
     class EventsPort(Protocol):
         """Events, as other topics see them."""
 
-        recent: Sized
-        """The events that are kept for late registrations."""
+        @property
+        def recent(self) -> Sized:
+            """The events that are kept for late registrations."""
 
         def notify(self, notification: Notification) -> None:
             """Deliver an event to this server's clients in its range."""
