@@ -149,3 +149,20 @@ def test_a_long_history_costs_nothing(history, adapts):
     long = measure(HISTORIES[history], MANY)
     grown = {what: (steps, long[what]) for what, steps in short.items() if not 0 < long[what] <= MOST * steps}
     assert not grown
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("operation", ["a fence", "a get", "an exchange"])
+def test_an_operation_costs_no_more_after_others(operation, history):
+    """What a client did once, such as its first group, is no cost of what has nothing to do with it."""
+    ranks = Ranks(adapts=True)
+    own = Put("own", text("value"))
+    ranks.run(own, own)
+
+    def steps():
+        OPERATIONS[operation](ranks)
+        return min(count_steps(lambda: OPERATIONS[operation](ranks)) for _ in range(2))
+
+    before = steps()
+    HISTORIES[history](ranks)
+    assert steps() <= 1.1 * before

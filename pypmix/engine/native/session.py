@@ -265,7 +265,7 @@ class NativeSession(Connection):
         """Return a value that this process holds already, without a message; None if it does not."""
         if not self.open and not self._server_lost:
             self.closed("get")
-        if self.groups is not None:
+        if self.groups is not None and proc[0] != self.proc[0]:
             # The library numbers the ranks of a group differently.
             proc = self.groups.addresses.proc(proc)
         if key in self._kept:

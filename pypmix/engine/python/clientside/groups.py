@@ -17,8 +17,10 @@ from pypmix.engine.python.client import Operation, timeout_of
 from pypmix.engine.python.clientside.events import events_of
 from pypmix.standard import statuses
 from pypmix.standard.errors import SUCCESSES, LostConnection, NotFound, PMIxError
+from pypmix.standard.keys import GROUP_NAMES
 from pypmix.standard.ops import (
     Fence,
+    Get,
     GroupAdmit,
     GroupConstruct,
     GroupDestruct,
@@ -125,7 +127,11 @@ class GroupPort:
 
     def translate(self, call: Call) -> bool:
         client, op = self._client, call.op
-        if type(op) is Fence and not op.procs:
+        # No group has the name of the job, which nearly all fences and gets name.
+        if type(op) is Fence:
+            if not op.procs or (len(op.procs) == 1 and op.procs[0][0] == self.proc[0]):
+                return True
+        elif type(op) is Get and op.proc[0] in (self.proc[0], "") and op.key != GROUP_NAMES:
             return True
         group = self.addresses.whole(op)
         if group:
