@@ -68,15 +68,15 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Asks|Channel|JobEnds|GroupState|Port|Normal|Notification|OnUpcall)"),
     ("py:(class|obj)", r"pypmix\.(aio\.)?(handlers\.F|operations\.(base\.Asks|spawning\.JobEnds|streams\.T))"),
     ("py:class", r"(Machine|DeviceType|GroupAnswer|Delivery)"),
-    ("py:(class|obj)", r"(Given|Later|H|P|Connected|Described|Pending|Handler|JobInfo|Output|Upcall)"),
+    ("py:(class|obj)", r"(Given|Later|H|P|Connected|JobDescription|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|OpenRequests|Start|Done|ServerSession|Codec|Participants|Values)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|Elect|AsyncLeadership|BlockingLeadership)"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
-    ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Op|NodeSession|ForkServers)"),
+    ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Exchange|Op|NodeSession|ForkServers)"),
     ("py:(class|obj)", r"(Trace|TraceFile|Hop|Fault|Variables)"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|base)).*"),
-    ("py:class", r"pypmix\.standard\.jobinfo\.JobInfo"),
+    ("py:class", r"pypmix\.standard\.jobinfo\.(JobInfo|JobDescription)"),
     ("py:.*", r"pypmix\.(engine|requests|wire|standard\.ops)\..*"),
 ]
 

@@ -37,16 +37,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Protocol, Self, overload
+    from typing import Self, overload
 
     from pypmix.arguments import Infos, Key, Procs
     from pypmix.engine.base import Done, OnUpcall, ServerSession
     from pypmix.engine.common import EngineInfo, Pending
-
-    class Described(Protocol):
-        """A job that can tell its job info, as `pypmix.host.JobLayout` does."""
-
-        def info(self) -> JobInfo: ...
+    from pypmix.standard.jobinfo import JobDescription
 
 
 _servers: dict[Server, Callable[[], None]] = {}
@@ -212,7 +208,7 @@ class Server:
 
     # Jobs and their procs
 
-    def register_nspace(self, job: JobInfo | Described, local: Iterable[int] | None = None) -> None:
+    def register_nspace(self, job: JobInfo | JobDescription, local: Iterable[int] | None = None) -> None:
         """`PMIx_server_register_nspace`: take in a job's info, so that its clients can connect.
 
         Args:

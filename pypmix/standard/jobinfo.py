@@ -8,8 +8,18 @@ from pypmix.standard.types import Info
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Protocol
 
     from pypmix.standard.releases import Release
+
+    class JobDescription(Protocol):
+        """A job that makes its job info, as `pypmix.host.JobLayout` does."""
+
+        @property
+        def nspace(self) -> str: ...
+
+        def info(self) -> JobInfo: ...
+
 
 _RESERVED = "pmix"
 

@@ -43,59 +43,18 @@ from pypmix.standard.releases import release_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, NoReturn, Protocol
+    from collections.abc import Callable, Sequence
+    from typing import Any, NoReturn
 
     from pypmix.engine.base import Done
-    from pypmix.engine.groups.addresses import Addresses
-    from pypmix.engine.groups.foreign import Support
     from pypmix.engine.native.background import Background
+    from pypmix.engine.native.collectives import Collectives
+    from pypmix.engine.native.groupport import GroupPort
     from pypmix.engine.native.inbox import Inbox
     from pypmix.engine.native.library import Library
-    from pypmix.standard.ops import GroupState, Op, RegisterEventHandler
+    from pypmix.standard.ops import Op
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Proc, Value
-
-    class Collectives(Protocol):
-        """The fences, connects and disconnects of a session; see `collectives`."""
-
-        given_up: dict[Any, Any]
-
-        def submit(
-            self,
-            op: Any,
-            named: Sequence[Proc],
-            done: Done[Any],
-            begin: Callable[[Done[Any]], None],
-            limit: float,
-            caller: Done[Any] | None = None,
-        ) -> None: ...
-
-        def leave(self, op: Any, named: Sequence[Proc], call: Any, outcome: Callable[[Any, Any], Any]) -> None: ...
-
-        def withdraw(self, caller: Done[Any]) -> None: ...
-
-        def give_up(self, op: Any) -> None: ...
-
-        def ask_withdrawal(self, op: Any, named: Iterable[Proc]) -> None: ...
-
-    class Groups(Protocol):
-        """The groups of a session, as the session and its other topics see them."""
-
-        addresses: Addresses
-        support: Support
-
-        def takes(self, op: Any) -> bool: ...
-
-        def translate(self, op: Any) -> tuple[Any, Any]: ...
-
-        def expect(self, op: RegisterEventHandler) -> None: ...
-
-        def state(self, name: str) -> GroupState | None: ...
-
-        def leave(self) -> None: ...
-
-        def withdraw(self, done: Done[Any]) -> None: ...
 
 
 PENDING = lib.PYPMIX_PENDING
@@ -150,7 +109,7 @@ class Connection:
         self.marshal = Marshal(library.release)
         self.queue: Any = None
         self.open = False
-        self.groups: Groups | None = None
+        self.groups: GroupPort | None = None
         self._server_lost = False
         self._forked = False
         self._topics: dict[str, Any] = {}
@@ -190,7 +149,7 @@ class Connection:
                     topic = self._topics[name] = make(self)
         return topic
 
-    def with_groups(self) -> Groups:
+    def with_groups(self) -> GroupPort:
         """Return the groups of this session."""
         if self.groups is None:
             self.topic("groups")

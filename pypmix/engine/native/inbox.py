@@ -20,17 +20,11 @@ from pypmix.standard.types import Info
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any
 
     from pypmix.engine.native.background import Background
+    from pypmix.engine.native.connection import Connection
     from pypmix.engine.native.marshal import Marshal
-
-    class Owner(Protocol):
-        """The session that an inbox belongs to."""
-
-        def server_is_lost(self) -> bool: ...
-
-        def lose(self) -> None: ...
 
 
 class Inbox:
@@ -44,7 +38,7 @@ class Inbox:
         closed: True once the inbox has ended.
     """
 
-    def __init__(self, queue: Any, background: Background, marshal: Marshal, engine: str, owner: Owner) -> None:
+    def __init__(self, queue: Any, background: Background, marshal: Marshal, engine: str, owner: Connection) -> None:
         self._background = background
         self._marshal = marshal
         self._engine = engine

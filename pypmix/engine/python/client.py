@@ -91,11 +91,11 @@ from pypmix.wire.readers import rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
-    from typing import Any, ClassVar, Protocol
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, ClassVar
 
     from pypmix.engine.base import Done
-    from pypmix.standard.ops import Connected, GroupState
+    from pypmix.engine.python.clientside.groups import GroupPort
     from pypmix.standard.releases import Release
     from pypmix.wire.handshake import Hello, ReplyReader
 
@@ -107,51 +107,6 @@ if TYPE_CHECKING:
     Start = Callable[["Client", "Call", Any], None]
     Read = Callable[["Client", "Call", bytes], Any]
     Act = Callable[["Client", "Call", Any, Any], None]
-
-    class Groups(Protocol):
-        """The groups of a process, as its machine sees them; see `clientside.groups.GroupPort`."""
-
-        names: Container[type]
-        """The operations in which groups may be named."""
-
-        def translate(self, call: Call) -> bool:
-            """Replace groups' names in an operation with procs; return False if that has ended the operation."""
-
-        def begin(self, call: Call) -> None:
-            """Begin an operation on groups."""
-
-        def construct(self, call: Call) -> None:
-            """Begin a construct."""
-
-        def destruct(self, call: Call) -> None:
-            """Begin a destruct."""
-
-        def is_member(self, name: str) -> bool:
-            """Return True if the caller is in a group or a connection of this name."""
-
-        def state(self, name: str) -> GroupState | None:
-            """Return the state of a group."""
-
-        def outside(self) -> Iterable[Call]:
-            """Return the operations on groups that the program has asked for."""
-
-        def abandon(self, call: Call) -> None:
-            """The caller of an operation no longer waits for it, and the server cannot withdraw it."""
-
-        def give_up_construct(self, op: Any) -> None:
-            """The caller of a construct or destruct gives up, and is about to be withdrawn."""
-
-        def enter(self, step: Callable[[], None]) -> None:
-            """Take a step of the machine."""
-
-        def expect(self, codes: Iterable[int]) -> None:
-            """Prepare for a handler of these codes that is about to be registered."""
-
-        def connected(self, made: Connected, id: str) -> None:
-            """Record a connection that has a separate nspace and that the caller is a member of."""
-
-        def disconnected(self, procs: tuple[Proc, ...], id: str) -> None:
-            """Forget a connection of the caller that has ended."""
 
 
 ENGINE = "python"
@@ -418,7 +373,7 @@ class Client:
         """Called when there can be no further operations."""
         self.topics: dict[str, object] = {}
         """The state of the modules of `clientside`, each under its own name."""
-        self.groups: Groups | None = None
+        self.groups: GroupPort | None = None
         """The groups of this process, made at its first operation on groups."""
         self.timers: list[ClientTimer] = []
         self.enter: Callable[[Callable[[], None]], None] = lambda step: step()
@@ -671,7 +626,7 @@ class Client:
         except PMIxError as error:
             self.fail(call, error)
 
-    def grouped(self) -> Groups:
+    def grouped(self) -> GroupPort:
         """Return the groups of this process, which has a server."""
         if self.groups is None:
             self.groups = load("pypmix.engine.python.clientside.groups", "GroupPort")(self)

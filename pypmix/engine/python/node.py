@@ -21,17 +21,22 @@ from pypmix.wire.readers import mark_of, rule_for, rule_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Sequence, Sized
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Protocol
 
     from pypmix.engine.base import Done, R
     from pypmix.engine.collective.machine import Clock, Membership, Said
     from pypmix.engine.common import Pending
+    from pypmix.engine.python.modex import Modex
     from pypmix.engine.python.processes import Namespace, Process
+    from pypmix.engine.python.serverside.connecting import Connecting
+    from pypmix.engine.python.serverside.events import Events
+    from pypmix.engine.python.serverside.forwarding import Forwarding
+    from pypmix.engine.python.serverside.groups import Groups
+    from pypmix.engine.python.serverside.tools import Tools
     from pypmix.standard.limits import Limits
-    from pypmix.standard.ops import Notification, Op
+    from pypmix.standard.ops import Op
     from pypmix.standard.releases import Release
-    from pypmix.standard.types import Info
     from pypmix.wire.handshake import Hello
 
     class Owner(Protocol):
@@ -91,73 +96,6 @@ if TYPE_CHECKING:
 
         def log(self, text: str) -> None:
             """Log a message for the operator of the server."""
-
-    class EventsPort(Protocol):
-        """Events, as other topics see them."""
-
-        @property
-        def recent(self) -> Sized:
-            """The events that are kept for late registrations."""
-
-        def notify(self, notification: Notification) -> None:
-            """Deliver an event to this server's clients in its range."""
-
-        def forget(self, label: object, condition: Callable[[Notification], bool]) -> None:
-            """Drop the kept events of a code or a group (`label_of_group`) for which `condition` returns True."""
-
-    class ModexPort(Protocol):
-        """Committed values, as collectives see them."""
-
-        def take_in(self, data: object, procs: Container[Proc], what: str) -> int:
-            """Store the data of other servers' procs, whole or not at all; return a status."""
-
-    class GroupsPort(Protocol):
-        """Groups, as other topics see them."""
-
-        def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
-            """Ask the host for a context id on behalf of a client."""
-
-        def destruct(self, peer: Peer, tag: int, called: str, infos: tuple[Info, ...]) -> object:
-            """Join a client to the destruct of a group."""
-
-        def formed(self, key: str) -> tuple[Proc, ...]:
-            """Return the members of a group at the time when it was formed."""
-
-        def is_ft(self, key: str) -> bool:
-            """Return True if a group was formed to continue without members that end."""
-
-        def handle_event(self, event: Notification, process: Process) -> bool:
-            """Handle an event of a client that is for this server alone; return True if it was such an event."""
-
-        def swallowed(self, event: Notification) -> bool:
-            """Handle an event of another server that is for this one alone; return True if it was such an event."""
-
-        def happened(self, event: Notification) -> None:
-            """Apply an event about groups that has been raised."""
-
-    class ConnectingPort(Protocol):
-        """Connects, as other topics see them."""
-
-        def made(self, process: Process, qualifiers: tuple[Info, ...]) -> tuple[Info, ...]:
-            """Return the name and the procs of a connection that were kept for a proc, and forget them."""
-
-        def requested(self, event: Notification) -> Notification | None:
-            """Return the event for procs of this server that are asked to connect; None if none of them is missing."""
-
-        def reported(self, event: Notification) -> Notification:
-            """Return the event that procs of this server get about a caller of another server."""
-
-    class ForwardingPort(Protocol):
-        """Output, as other topics see it."""
-
-        def spawned(self, peer: Peer, nspace: str, channels: int, directives: tuple[Info, ...]) -> None:
-            """Forward a new job's output on these channels to the client that has started it, without a pull."""
-
-    class ToolsPort(Protocol):
-        """Tools, as other topics see them."""
-
-        def is_one(self, peer: Peer) -> bool:
-            """Return True if a connection belongs to a tool."""
 
     Call = tuple["Peer", int]
     Form = tuple[int, Release]
@@ -506,30 +444,30 @@ class Node:
         raise NotImplementedError
 
     @property
-    def events(self) -> EventsPort:
+    def events(self) -> Events:
         """The topic of events."""
         raise NotImplementedError
 
-    modex: ModexPort
+    modex: Modex
     """The values that procs have committed."""
 
     @property
-    def groups(self) -> GroupsPort:
+    def groups(self) -> Groups:
         """The topic of groups."""
         raise NotImplementedError
 
     @property
-    def connecting(self) -> ConnectingPort:
+    def connecting(self) -> Connecting:
         """The topic of connects."""
         raise NotImplementedError
 
     @property
-    def forwarding(self) -> ForwardingPort:
+    def forwarding(self) -> Forwarding:
         """The topic of output and input."""
         raise NotImplementedError
 
     @property
-    def tools(self) -> ToolsPort:
+    def tools(self) -> Tools:
         """The topic of tools."""
         raise NotImplementedError
 

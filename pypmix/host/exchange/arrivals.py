@@ -13,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.host.exchange.kinds import Network, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Timer
 
     Listener = Callable[[str, bytes], None]
 
@@ -39,7 +40,7 @@ class Arrivals:
         exchange: The exchange of this server.
     """
 
-    def __init__(self, exchange: Network) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._listeners: dict[str, Listener] = {}

@@ -13,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import Part, Session
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Part
     from pypmix.host.exchange.rounds import PendingContribution, Round
     from pypmix.standard.types import Proc
 
@@ -32,7 +33,7 @@ class Attendance:
             participant, and the data of the others.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Exchange) -> None:
         self.name = session.name
         self.places = Places()
         self.absent: Absent = lambda _signature, _name, _data: False

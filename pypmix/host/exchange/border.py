@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.localserver import Described, ServerLike
+    from pypmix.host.exchange.localserver import ServerLike
+    from pypmix.standard.jobinfo import JobDescription
     from pypmix.standard.ops import Notification, Op
 
     Name = Callable[[str], str]
@@ -201,7 +202,7 @@ class Border:
         """As `Crossing.answers`."""
         return self._crossing.answers(op)
 
-    def register(self, job: JobInfo | Described, places: Mapping[int, str]) -> None:
+    def register(self, job: JobInfo | JobDescription, places: Mapping[int, str]) -> None:
         """As `Crossing.register`.
 
         Raises:

@@ -89,7 +89,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pypmix.host.exchange.kinds import Key, OnOutcome, Session
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Key, OnOutcome
     from pypmix.standard.types import Proc
 
     Absent = Callable[[bytes, str, list[bytes]], bool]
@@ -201,7 +202,7 @@ class Coordinator:
         late: The constructs that have ended without some servers.
     """
 
-    def __init__(self, session: Session, forward: Forward) -> None:
+    def __init__(self, session: Exchange, forward: Forward) -> None:
         self.name = session.name
         self.attendance = Attendance(session)
         self.decided = Decided()

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.jobs import News
     from pypmix.host.exchange.kinds import OnAnswer
-    from pypmix.host.exchange.localserver import Described, Hop, ServerLike
+    from pypmix.host.exchange.localserver import Hop, ServerLike
     from pypmix.host.exchange.places import Where
-    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.jobinfo import JobDescription, JobInfo
     from pypmix.standard.ops import Op
 
     Answer = Callable[[Upcall, Any], None]
@@ -102,7 +102,7 @@ class Crossing:
         self._incarnations = Incarnations()
         self._ended: dict[str, set[str]] = {}
         """Jobs that had ended here before these servers of theirs knew them."""
-        self._moves: list[tuple[JobInfo | Described, dict[int, str], Callable[[], None]]] = []
+        self._moves: list[tuple[JobInfo | JobDescription, dict[int, str], Callable[[], None]]] = []
         """Moves of procs from servers that are not lost here yet."""
         self._modexes = DirectModexes(server, exchange, self._places, hop)
         self._collectives = Collectives(exchange, self._places, self._incarnations, self._local)
@@ -140,7 +140,7 @@ class Crossing:
         """Return True if an upcall of this operation is answered here."""
         return type(op) in self._answers and (not isinstance(op, QueryInfo) or self._queries.answers(op))
 
-    def register(self, job: JobInfo | Described, places: Mapping[int, str]) -> None:
+    def register(self, job: JobInfo | JobDescription, places: Mapping[int, str]) -> None:
         """Make a job known; each server that has procs of it, or its job info, does so before it registers the nspace.
 
         Args:
@@ -150,7 +150,7 @@ class Crossing:
         """
         self._exchange.soon(self._register, job, dict(places))
 
-    def place(self, job: JobInfo | Described, places: Mapping[int, str], number: int) -> None:
+    def place(self, job: JobInfo | JobDescription, places: Mapping[int, str], number: int) -> None:
         """Record the launcher's description of a job, before any later message of its server.
 
         Args:
@@ -160,7 +160,7 @@ class Crossing:
         """
         self._exchange.soon.now(self._register, job, dict(places), number)
 
-    def move(self, job: JobInfo | Described, places: Mapping[int, str], done: Callable[[], None]) -> None:
+    def move(self, job: JobInfo | JobDescription, places: Mapping[int, str], done: Callable[[], None]) -> None:
         """Record new servers of procs, which are started again there because their former server was lost.
 
         Args:
@@ -211,7 +211,7 @@ class Crossing:
 
     # Jobs and procs
 
-    def _register(self, job: JobInfo | Described, places: dict[int, str], number: int = 0) -> None:
+    def _register(self, job: JobInfo | JobDescription, places: dict[int, str], number: int = 0) -> None:
         self._local.jobs[job.nspace] = job
         self._ended.pop(job.nspace, None)
         if self._launcher:
@@ -219,7 +219,7 @@ class Crossing:
         else:
             self._session_jobs.register(job.nspace, places)
 
-    def _move(self, job: JobInfo | Described, places: dict[int, str], done: Callable[[], None]) -> None:
+    def _move(self, job: JobInfo | JobDescription, places: dict[int, str], done: Callable[[], None]) -> None:
         if any(self._exchange.has(server) for server in self._session_jobs.find_lost(job.nspace, places)):
             # Its loss would count for the new processes of these procs too.
             self._moves.append((job, places, done))

@@ -22,7 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.host.exchange.kinds import Network, OnAnswer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.membership import Membership
     from pypmix.standard.errors import PMIxError
 
@@ -47,7 +48,7 @@ class Detours:
         membership: The servers that are present.
     """
 
-    def __init__(self, exchange: Network, membership: Membership) -> None:
+    def __init__(self, exchange: Exchange, membership: Membership) -> None:
         self._membership = membership
         self._exchange = exchange
         self._waiting: dict[str, list[Callable[[bool], None]]] = {}

@@ -31,8 +31,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Iterator
-    from typing import Protocol
+    from collections.abc import Callable, Collection, Container, Iterator
 
     from pypmix.engine.base import Cancellable
     from pypmix.host.exchange.places import Party, Places
@@ -51,115 +50,6 @@ if TYPE_CHECKING:
     OnDecision = Callable[["Decision"], None]
 
     Timer = Cancellable
-
-    class Asking(Protocol):
-        """The requests of a server (`requests`)."""
-
-        def ask(self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0) -> None: ...
-
-        def take_request(self, sender: str, number: int, topic: str, data: bytes) -> None: ...
-
-        def take_answer(
-            self, sender: str, number: int, data: bytes | None, error: PMIxError | None, *, arrived: bool = False
-        ) -> None: ...
-
-    class Sending(Protocol):
-        """The messages that a server sends (`outbox`)."""
-
-        def send(self, to: str, message: bytes) -> None: ...
-
-        def aside(self, to: str, topic: str, data: bytes) -> None: ...
-
-        def aside_all(self, topic: str, data: bytes) -> None: ...
-
-        def buffer(self, to: str, topic: str, write: Callable[[], bytes]) -> None: ...
-
-        def defer(self, call: Callable[[], None], seconds: float) -> None: ...
-
-        def rebase(self, basis: bytes, exempt: Iterable[str]) -> None: ...
-
-    class Receiving(Protocol):
-        """The messages that a server gets (`arrivals`)."""
-
-        def take(self, sender: str, message: bytes) -> None: ...
-
-        def release_ready(self) -> None: ...
-
-    class Reaching(Protocol):
-        """The ways to servers that are not connected (`detours`)."""
-
-        def reach(self, name: str, call: Callable[[bool], None]) -> None: ...
-
-        def pursue(self, name: str) -> None: ...
-
-    class Ordering(Protocol):
-        """The order of entries (`statelog`)."""
-
-        def has_basis(self, sender: str, basis: bytes) -> bool: ...
-
-    class Session(Protocol):
-        """The part of an exchange that collectives use: the present servers, messages, and the clock."""
-
-        name: str
-        is_closed: bool
-
-        @property
-        def requests(self) -> Asking: ...
-
-        @property
-        def detours(self) -> Reaching: ...
-
-        @property
-        def members(self) -> tuple[str, ...]: ...
-
-        @property
-        def gone(self) -> frozenset[str]: ...
-
-        @property
-        def root(self) -> str: ...
-
-        def has(self, name: str) -> bool: ...
-
-        def life_of(self, name: str) -> bytes: ...
-
-        def now(self) -> float: ...
-
-        def number(self) -> int: ...
-
-        def later(self, seconds: float, function: Callable[[], None]) -> Timer: ...
-
-        def soon(self, function: Callable[..., object], *args: object) -> None: ...
-
-        def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None: ...
-
-        def tell(self, to: str, topic: str, data: bytes) -> None: ...
-
-        def tell_others(self, topic: str, data: bytes, to: str = "") -> None: ...
-
-        def handle(self, topic: str, handler: Callable[[str, bytes, OnAnswer], None]) -> None: ...
-
-        def hear(self, topic: str, listener: Callable[[str, bytes], None]) -> None: ...
-
-    class Network(Session, Protocol):
-        """The part of an exchange by which servers agree on their state (`statelog`, `membership`, `detours`)."""
-
-        @property
-        def launcher(self) -> str: ...
-
-        @property
-        def outbox(self) -> Sending: ...
-
-        @property
-        def arrivals(self) -> Receiving: ...
-
-        @property
-        def state(self) -> Ordering: ...
-
-        def list_others(self) -> list[str]: ...
-
-        def join(self, name: str, life: bytes) -> None: ...
-
-        def lose(self, name: str) -> None: ...
 
 
 class Kind(Record):

@@ -25,17 +25,9 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Timer
     from pypmix.host.exchange.places import Places
-    from pypmix.standard.jobinfo import JobInfo
+    from pypmix.standard.jobinfo import JobDescription, JobInfo
     from pypmix.standard.ops import DirectModex
     from pypmix.standard.types import Info, Proc
-
-    class Described(Protocol):
-        """A job with job info."""
-
-        @property
-        def nspace(self) -> str: ...
-
-        def info(self) -> JobInfo: ...
 
     class ServerLike(Protocol):
         """The calls that a crossing makes to a server; `pypmix.Server` and the sessions of both engines have it."""
@@ -80,7 +72,7 @@ class LocalServer:
     """
 
     def __init__(self, server: ServerLike, name: str, places: Places, hop: Hop) -> None:
-        self.jobs: dict[str, JobInfo | Described] = {}
+        self.jobs: dict[str, JobInfo | JobDescription] = {}
         self.record = GroupRecord()
         self.name = name
         self._server = server

@@ -34,7 +34,8 @@ from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pypmix.host.exchange.kinds import Network, OnAnswer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.exchange.statelog import StateLog
     from pypmix.standard.errors import PMIxError
 
@@ -83,7 +84,7 @@ class Membership:
         is_closing: Whether the session ends: losses are no longer declared.
     """
 
-    def __init__(self, exchange: Network, state: StateLog) -> None:
+    def __init__(self, exchange: Exchange, state: StateLog) -> None:
         self.name = exchange.name
         self.launcher = ""
         self.present = {self.name}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pypmix.host.exchange.carrier import Carrier
     from pypmix.host.exchange.detours import Detours
-    from pypmix.host.exchange.kinds import Network
+    from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.membership import Membership
 
 MAX_JOINED = 1 << 16
@@ -29,7 +29,7 @@ class Outbox:
         detours: The servers that are reached through the root alone.
     """
 
-    def __init__(self, exchange: Network, carrier: Carrier, membership: Membership, detours: Detours) -> None:
+    def __init__(self, exchange: Exchange, carrier: Carrier, membership: Membership, detours: Detours) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._carrier = carrier

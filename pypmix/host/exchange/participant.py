@@ -46,7 +46,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Session, Spread, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Spread, Timer
     from pypmix.host.exchange.searches import Server
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
@@ -141,7 +142,7 @@ class Participant:
         session: The exchange.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Exchange) -> None:
         self.name = session.name
         self.coordinator = Coordinator(session, self._forward)
         self.session = session

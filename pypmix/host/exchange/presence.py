@@ -8,7 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.host.exchange.kinds import Network, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Timer
     from pypmix.host.exchange.membership import Membership
     from pypmix.standard.errors import PMIxError
 
@@ -34,7 +35,7 @@ class PresenceWaits:
         membership: The servers that are present.
     """
 
-    def __init__(self, exchange: Network, membership: Membership) -> None:
+    def __init__(self, exchange: Exchange, membership: Membership) -> None:
         self._exchange = exchange
         self._membership = membership
         self._waiting: list[PresenceWait] = []

@@ -21,20 +21,13 @@ from pypmix.standard.errors import NotFound, PMIxError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Protocol
 
     from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.localserver import ServerLike
     from pypmix.standard.types import Proc
 
     Members = tuple[Proc, ...]
     Sets = tuple[tuple[str, Members, int], ...]
-
-    class Defining(Protocol):
-        """The calls that this makes to a server."""
-
-        def define_process_set(self, name: str, members: Members, *, elsewhere: bool = False) -> None: ...
-
-        def delete_process_set(self, name: str) -> None: ...
 
 
 _SET: Field[tuple[str, Members, int]] = message(NAME, PROCS, NUMBER)
@@ -54,7 +47,7 @@ class Psets:
         exchange: Its exchange.
     """
 
-    def __init__(self, server: Defining, exchange: Exchange) -> None:
+    def __init__(self, server: ServerLike, exchange: Exchange) -> None:
         self._server = server
         self._exchange = exchange
         self._sets: dict[str, Members] = {}

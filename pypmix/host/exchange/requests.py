@@ -20,7 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pypmix.host.exchange.kinds import Network, OnAnswer, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer, Timer
 
     Handler = Callable[[str, bytes, OnAnswer], None]
 
@@ -48,7 +49,7 @@ class Requests:
         load: How many requests of each other server this one has to answer.
     """
 
-    def __init__(self, exchange: Network) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self.name = exchange.name
         self.load: dict[str, int] = {}
         self._exchange = exchange

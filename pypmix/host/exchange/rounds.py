@@ -21,7 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-    from pypmix.host.exchange.kinds import Key, OnDecision, Outcome, Part, Session, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Key, OnDecision, Outcome, Part, Timer
     from pypmix.standard.types import Proc
 
 
@@ -247,7 +248,7 @@ class LateConstructs:
         session: The clock.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Exchange) -> None:
         self._session = session
         self._records: deque[LateConstruct] = deque(maxlen=MAX_LATE)
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pypmix.host.exchange.coordinator import Coordinator
-    from pypmix.host.exchange.kinds import Key, OnAnswer, Part, Session
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Key, OnAnswer, Part
     from pypmix.host.exchange.rounds import PendingContribution
     from pypmix.standard.errors import PMIxError
 
@@ -52,7 +53,7 @@ class Searches:
         coordinator: The collectives that this server coordinates.
     """
 
-    def __init__(self, session: Session, coordinator: Coordinator) -> None:
+    def __init__(self, session: Exchange, coordinator: Coordinator) -> None:
         self.name = session.name
         self.coordinator = coordinator
         self._session = session

@@ -35,7 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pypmix.host.exchange.kinds import Session, Spread
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import Spread
 
     Name = tuple[int, str, str, int]
     """A collective's kind and name, the server that has decided it, and that server's number for it."""
@@ -87,7 +88,7 @@ class Spreading:
         name: The identity of the collective.
     """
 
-    def __init__(self, session: Session, kind: int, name: str, spread: Spread, kept: bytes) -> None:
+    def __init__(self, session: Exchange, kind: int, name: str, spread: Spread, kept: bytes) -> None:
         self.name: Name = kind, name, spread.root, spread.number
         self._session = session
         by_place = tuple(spread.sizes)

@@ -43,22 +43,15 @@ from pypmix.standard.errors import RemoteProtocolError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Protocol
 
-    from pypmix.host.exchange.kinds import Network
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.membership import Membership
 
     Entry = tuple[str, int, int, bytes]
     """The origin, its number for the entry, the kind, and the data."""
 
     Apply = Callable[[str, bytes], bytes | None]
     """Applies the data of an origin; the root passes the returned data on in its place, if any."""
-
-    class Losses(Protocol):
-        """Decides when a declared loss can be applied."""
-
-        def expect(self, sender: str, data: bytes) -> bool: ...
-
-        def may_lose(self, data: bytes) -> bool: ...
 
     Report = Callable[[str], Iterable[tuple[int, bytes]]]
     """Returns the kinds and the data by which a server gets to know everything about another one."""
@@ -95,9 +88,9 @@ class StateLog:
         losses: Decides when a declared loss can be applied; set before the exchange starts.
     """
 
-    losses: Losses
+    losses: Membership
 
-    def __init__(self, exchange: Network) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self.name = exchange.name
         self._exchange = exchange
         self._apply: dict[int, Apply] = {}

@@ -58,7 +58,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pypmix.host.exchange.kinds import OnAnswer, Part, Session, Timer
+    from pypmix.host.exchange.exchange import Exchange
+    from pypmix.host.exchange.kinds import OnAnswer, Part, Timer
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.types import Proc
 
@@ -233,7 +234,7 @@ class Relay:
         pack: Writes contributions.
     """
 
-    def __init__(self, session: Session, pack: Callable[[Parts], bytes]) -> None:
+    def __init__(self, session: Exchange, pack: Callable[[Parts], bytes]) -> None:
         self.name = session.name
         self._session = session
         self._pack = pack

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Value
     from pypmix.testing.links import Gate
     from pypmix.testing.virtual.loop import VirtualLoop
-    from pypmix.testing.virtual.wires import Paces
+    from pypmix.testing.virtual.simulation import Simulation
 
 
 class VirtualConnection:
@@ -34,7 +34,7 @@ class VirtualConnection:
 
     def __init__(
         self,
-        world: Paces,
+        world: Simulation,
         loop: VirtualLoop,
         machine: Client,
         gates: tuple[Gate, Gate],

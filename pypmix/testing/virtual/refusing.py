@@ -13,15 +13,11 @@ from contextvars import ContextVar
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, Protocol
+    from typing import Any
 
-    class Owner(Protocol):
-        """A rank, as its tasks know it."""
+    from pypmix.testing.virtual.simulation import VirtualRank
 
-        def step(self, context: Any, callback: Callable[..., object], args: tuple[Any, ...], /) -> None: ...
-
-
-OWNER: ContextVar[Owner] = ContextVar("pypmix.testing.virtual")
+OWNER: ContextVar[VirtualRank] = ContextVar("pypmix.testing.virtual")
 """The rank of the current context."""
 
 HINTS = {

@@ -7,17 +7,9 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from pypmix.engine.python.node import Owner
-
-    class Paces(Protocol):
-        """A simulation: its clock and latencies."""
-
-        def later(self, seconds: float, function: Callable[..., None], /) -> None: ...
-
-        def pace(self, most: float, /) -> float: ...
-
+    from pypmix.testing.virtual.simulation import Simulation
 
 SHORT = 0.01
 """The longest latency of a message between a client and its server, in seconds."""
@@ -35,7 +27,7 @@ class Wire:
 
     __slots__ = ("_arrive", "_chunks", "_due", "_over", "_world")
 
-    def __init__(self, world: Paces, arrive: Callable[[bytes], None]) -> None:
+    def __init__(self, world: Simulation, arrive: Callable[[bytes], None]) -> None:
         self._world = world
         self._arrive = arrive
         self._chunks: list[bytes] = []
@@ -82,7 +74,7 @@ class End:
 
     __slots__ = ("_arrived", "_paused", "_send", "_uid", "_world", "is_client", "owner")
 
-    def __init__(self, world: Paces, send: Callable[[bytes], None], uid: int | None = None) -> None:
+    def __init__(self, world: Simulation, send: Callable[[bytes], None], uid: int | None = None) -> None:
         self._world = world
         self._paused = False
         self._arrived: list[bytes] = []
