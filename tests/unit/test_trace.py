@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,6 +196,57 @@ def test_what_does_not_fit_is_counted(session: Session, monkeypatch: pytest.Monk
     found = session.read()
     assert (len(found.calls), found.left_out) == (3, 2)
     assert "2 later requests and upcalls are not in the file" in text(summarize(found), "run.json", None)
+
+
+def test_what_waits_to_be_written_is_bounded_too(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy job adds requests faster than they are written while it runs."""
+    monkeypatch.setattr("pypmix.extras.tracing.write.MOST", 3)
+    upcall = (None, ("publish", (), ""), 0), 1, 2
+    session.add((0, 10, 15))
+    session.file.add("n0", (([], []), [upcall] * 7, session.file._begin))
+    session.add(*[(0, 10 * number, 10 * number + 5) for number in range(2, 7)])
+    held = {name: len(value) for name, value in vars(session.file).items() if hasattr(value, "__len__")}
+    for _ in range(9):
+        session.add(*[(0, 10 * number, 10 * number + 5) for number in range(7, 12)])
+    assert {name: len(value) for name, value in vars(session.file).items() if hasattr(value, "__len__")} == held
+    session.file.close()
+    found = session.read()
+    assert (len(found.calls), len(found.upcalls), found.left_out) == (1, 2, 5 + 5 + 45)
+
+
+def end_of(number: int, size: int = 2):
+    """A job, and a rank of it that has ended."""
+    job = SimpleNamespace(nspace=f"job@{number}", job=SimpleNamespace(size=size))
+    rank = SimpleNamespace(fate="", signum=0, code=0, proc=Proc(job.nspace, 0), node=SimpleNamespace(hostname="n0"))
+    return job, rank
+
+
+def test_a_write_costs_no_more_after_many_jobs(session: Session) -> None:
+    """The end of the file is written again each time."""
+    session.file._collect(AT_ONCE)
+    before = len(session.file._tail)
+    for number in range(1, 1001):
+        session.file.rank_ended(*end_of(number))
+    session.file._collect(AT_ONCE)
+    assert len(session.file._tail) == before
+    assert session.read().jobs == {f"job@{number}": 2 for number in range(1, 1001)}
+
+
+def test_the_ends_of_ranks_are_bounded(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pypmix.extras.tracing.write.MOST_ENDS", 5)
+    for number in range(1, 10):
+        session.file.rank_ended(*end_of(number))
+        session.file._note_job(f"alone@{number}", 1)
+    assert (len(session.file._tracks), len(session.file._jobs)) == (5, 5)
+    session.file.close()
+    assert len(session.read().ends) == 5
+
+
+def test_a_trace_of_the_first_format_can_be_read(session: Session) -> None:
+    session.file.close()
+    text = session.path.read_text().replace('"format": 2', '"format": 1, "jobs": {"job@1": 3}')
+    session.path.write_text(text)
+    assert session.read().jobs == {"job@1": 3}
 
 
 def test_events_of_a_thread_nest(session: Session) -> None:

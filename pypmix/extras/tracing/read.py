@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pypmix.extras.tracing.calls import Call, collectives
-from pypmix.extras.tracing.write import FORMAT
+from pypmix.extras.tracing.write import FORMAT, JOB
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.extras.tracing.calls import Collective
+
+
+FORMATS = (1, FORMAT)
+"""The formats that can be read; the first one has the jobs in `otherData`."""
 
 
 class Trace(Record):
@@ -61,7 +65,7 @@ def read(path: str) -> Trace:
             format = other["format"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError(f"{path} is not a trace of pypmix run --trace") from None
-    if format != FORMAT:
+    if format not in FORMATS:
         raise ValueError(f"{path} is a trace of another pypmix: {other.get('pypmix')} with format {format}")
     try:
         return _read(found["traceEvents"], other)
@@ -70,6 +74,7 @@ def read(path: str) -> Trace:
 
 
 def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:
+    jobs: dict[str, int] = {str(name): int(size) for name, size in other.get("jobs", {}).items()}
     nodes: dict[int, str] = {}
     procs: dict[int, str] = {}
     calls: list[Call] = []
@@ -80,6 +85,8 @@ def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:
         if event["ph"] == "M":
             if event["name"] == "process_name":
                 nodes[event["pid"]] = str(event["args"]["name"])
+            elif event["name"] == JOB:
+                jobs[str(event["args"]["nspace"])] = int(event["args"]["size"])
             elif event["name"] == "thread_name":
                 procs[thread] = str(event["args"].get("proc", ""))
         elif kind == "end":
@@ -94,7 +101,7 @@ def _read(events: list[dict[str, Any]], other: dict[str, Any]) -> Trace:
     first = min(nodes, default=0)
     return Trace(
         float(other["began"]),
-        {str(name): int(size) for name, size in other["jobs"].items()},
+        jobs,
         tuple([name for pid, name in sorted(nodes.items()) if pid != first]),
         tuple(sorted(calls, key=lambda call: call.begin)),
         tuple(sorted(upcalls, key=lambda call: call.begin)),

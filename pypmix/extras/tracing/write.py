@@ -41,11 +41,17 @@ if TYPE_CHECKING:
     _Begun = tuple[str, str, str, str, str, str]
     _Kind = tuple[list[list[int]], "_Track", str, str, _Begun | None]
 
-FORMAT = 1
-"""The number of the format of pypmix's additions: `otherData`, and the arguments of events."""
+FORMAT = 2
+"""The number of the format of pypmix's additions: `otherData`, and the names and arguments of events."""
 
 MOST = 1_000_000
-"""The most requests in a trace; further ones are only counted."""
+"""The most requests and upcalls in a trace; further ones are only counted."""
+
+MOST_ENDS = 100_000
+"""The most ends of ranks in a trace, and the most jobs; further ones are left out."""
+
+JOB = "job"
+"""The name of the events that have the size of a job."""
 
 TOGETHER = 1
 """The number of the process that shows the collectives as a whole; nodes have higher numbers."""
@@ -99,12 +105,13 @@ class TraceFile:
         self._end = 0
         self._tail = b""
         self._jobs: dict[str, int] = {}
+        self._ends = 0
         self._left_out = 0
         self._nodes: dict[str, NodeTrace] = {}
         self._pids: dict[str, int] = {}
         self._tracks: dict[object, _Track] = {}
         self._threads = 0
-        self._nspaces: list[str] = []
+        self._nspaces: dict[str, int] = {}
         self._kinds: dict[str, list[_Kind]] = {}
         self._waiting: deque[tuple[list[_Kind], list[int], int]] = deque()
         self._calls: list[Any] = []
@@ -135,7 +142,8 @@ class TraceFile:
             self._process(node.hostname)
 
         def collect() -> None:
-            self._jobs |= {nspace: job.job.size for nspace, job in jobs.items()}
+            for nspace, job in jobs.items():
+                self._note_job(nspace, job.job.size)
             self._collect(AT_ONCE)
             loop.later(EVERY, collect)
 
@@ -150,6 +158,15 @@ class TraceFile:
     def add(self, node: str, batch: Batch) -> None:
         """Add the entries of a node."""
         (new, rows), upcalls, ahead = batch
+        room = MOST - self._count
+        count = len(rows) // ROW + len(upcalls)
+        self._count += min(count, room)
+        self._left_out += max(0, count - room)
+        if not room:
+            # Later entries have nothing to do with these, and what was accepted holds its kinds itself.
+            self._kinds.clear()
+            return
+        rows, upcalls = rows[: ROW * room], upcalls[: max(0, room - len(rows) // ROW)]
         ahead -= self._begin
         kinds = self._kinds.setdefault(node, [])
         kinds += [self._kind(node, *kind) for kind in new]
@@ -178,7 +195,10 @@ class TraceFile:
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """Show the end of a rank."""
-        self._jobs.setdefault(job.nspace, job.job.size)
+        if self._ends >= MOST_ENDS:
+            return
+        self._ends += 1
+        self._note_job(job.nspace, job.job.size)
         how = rank.fate or (f"ended by {signal_text(rank.signum)}" if rank.signum else f"exit code {rank.code}")
         track = self._track(rank.node.hostname, rank.proc)
         event = {
@@ -212,11 +232,8 @@ class TraceFile:
     # Events
 
     def _add(self, entries: Sequence[tuple[_Kind, int, int]]) -> None:
-        room = max(0, MOST - self._count)
-        self._count += len(entries)
-        self._left_out += max(0, len(entries) - room)
         write, kept = self._lines.append, self._calls.extend
-        for (threads, track, start, rest, call), begin, end in entries[:room]:
+        for (threads, track, start, rest, call), begin, end in entries:
             thread = threads[0] if threads else self._thread(track, begin)
             if thread[1] > begin:
                 thread = self._thread(track, begin)
@@ -284,13 +301,17 @@ class TraceFile:
         if proc is None:
             track = _Track(pid, "server", 0)
         else:
-            if proc.nspace not in self._nspaces:
-                self._nspaces.append(proc.nspace)
-            job = self._nspaces.index(proc.nspace)
+            job = self._nspaces.setdefault(proc.nspace, len(self._nspaces))
             name = f"rank {proc.rank}" + (f" of {proc.nspace}" if job else "")
             track = _Track(pid, name, (job << 32) + proc.rank + 1, {"proc": str(proc)})
         self._tracks[node, proc] = track
         return track
+
+    def _note_job(self, nspace: str, size: int) -> None:
+        """Write the size of a job, once: the end of the file, which each write renews, must not grow with the jobs."""
+        if nspace not in self._jobs and len(self._jobs) < MOST_ENDS:
+            self._jobs[nspace] = size
+            self._lines.append(_meta(JOB, TOGETHER, 0, nspace=nspace, size=size))
 
     def _process(self, node: str) -> int:
         """Return the number of the process that shows a node."""
@@ -324,7 +345,6 @@ class TraceFile:
             "pypmix": __version__,
             "format": FORMAT,
             "began": self._begin / 1e9,
-            "jobs": self._jobs,
             "left_out": self._left_out,
         }
         start = b",\n" if self._end else HEAD
