@@ -161,6 +161,7 @@ class NodeGroups:
         members, absent = called, self._absent(called) if self._gone or self._former else frozenset()
         if (absent or status in LOST) and not rules.is_ft(rules.CONSTRUCT, infos):
             raise _failure(ABORT, rules.CONSTRUCT, absent)
+        # The library has put the order of the callers into the upcall; see `collective.rules`.
         order = called if ORDERS.isdisjoint(given) else (procs_in(infos, FINAL_ORDER) or procs_in(infos, GROUP_ORDER))
         if absent or order != called:
             members = rules.placed(self._expand(order or called), [proc for proc in called if proc not in absent])

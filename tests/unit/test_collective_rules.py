@@ -87,9 +87,9 @@ def test_leaders_that_are_lost_are_not_waited_for():
 
 
 def test_members_of_a_bootstrap_are_the_leaders_and_then_those_they_add():
-    assert rules.bootstrap_order([procs(4), procs(2)], procs(9, 8)) == procs(2, 4, 9, 8)
-    assert rules.bootstrap_order([procs(4, 2)], procs(9, 4)) == procs(4, 2, 9)
-    assert rules.bootstrap_order([procs(4), procs(2)], procs(9), procs(9, 7, 4)) == procs(9, 4, 2)
+    assert rules.bootstrap_order(procs(2, 4), procs(9, 8)) == procs(2, 4, 9, 8)
+    assert rules.bootstrap_order(procs(4, 2), procs(9, 4)) == procs(4, 2, 9)
+    assert rules.bootstrap_order(procs(2, 4), procs(9), procs(9, 7, 4)) == procs(9, 4, 2)
 
 
 def test_a_flag_that_one_contributor_sets_is_set_and_values_are_those_of_the_first():

@@ -3,6 +3,26 @@
 All rules are pure functions of contributions, whether of processes of one node or of servers of a session, so each
 level uses the same ones: it combines contributions with `combined` and `agreed_order` and passes them up, and the level
 that decides applies the other rules. If two servers disagreed, one group would have two memberships.
+
+**The order of a group's members** is decided once, when the group is formed, and the answer of the construct carries it
+to all members. The rules are these, the first that applies:
+
+1. A `FINAL_MEMBERSHIP_ORDER` (`final_order`).
+2. If callers name all members: the order in which the leader names them, or in which all callers do (`agreed_order`).
+3. If leaders know only their number, or add procs: first the leaders, then the added procs (`bootstrap_order`).
+
+Members that the order of 1 or 2 lacks follow in the order of procs (`placed`), or in that of 3.
+
+The owner of the decision is the level at which all callers meet:
+
+- a Python server whose clients are the only callers (`serverside.constructs`, `serverside.bootstrapping`);
+- the host of one native server (`host.nodegroups`), where the library has put the callers' order into the upcall;
+- in a session with several servers, the server that coordinates the construct (`exchange.deciding`).
+
+A group by invitation has its leader first, and then the invited procs in the order of the invitation: that leader's
+library decides it (`engine.groups.inviting`). Clients decide no other order, except behind a foreign server before 6.1,
+which sorts the members whatever the callers name: there each client restores the order of its own call
+(`engine.groups.foreign.constructing`).
 """
 
 from __future__ import annotations
@@ -17,7 +37,7 @@ from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pypmix.standard.types import Info, Proc
 
@@ -131,19 +151,17 @@ def have_all_leaders(count: int | None, joined: int, failed: int) -> bool:
     return count is not None and joined + failed >= count
 
 
-def bootstrap_order(
-    leaders: Sequence[Sequence[Proc]], added: Iterable[Proc], final: Iterable[Proc] = ()
-) -> tuple[Proc, ...]:
+def bootstrap_order(leaders: Iterable[Proc], added: Iterable[Proc], final: Iterable[Proc] = ()) -> tuple[Proc, ...]:
     """Return the members of a construct by leaders in group-rank order: the leaders, then the added procs.
 
+    Leaders 5 and 2, which add 4 and 1, form the group 2, 5, 4, 1.
+
     Args:
-        leaders: The procs of each leader's contribution. A single contribution keeps the order of its procs: it is
-            from a server that has decided the construct except for the added procs. Otherwise the procs are sorted.
-        added: Procs that leaders add, in the order in which they are named.
+        leaders: The leaders in their order: sorted, or as they have agreed if they know each other.
+        added: Procs that leaders add, in the order of the leaders and then of each leader's list.
         final: The value of `FINAL_MEMBERSHIP_ORDER`; these procs come first.
     """
-    named = [proc for procs in leaders for proc in procs]
-    everyone = dict.fromkeys([*(named if len(leaders) == 1 else sorted(named)), *added])
+    everyone = dict.fromkeys([*leaders, *added])
     return tuple(dict.fromkeys([*[proc for proc in final if proc in everyone], *everyone]))
 
 

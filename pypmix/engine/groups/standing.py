@@ -3,6 +3,14 @@
 Each process keeps its own record, from the events of members and servers. Events arrive at different processes in
 different orders, and some arrive twice: from a server, and as a conclusion of this process. `Membership` yields the
 same members for any order of events; repeated events are screened.
+
+**Group ranks after a loss.** A group rank is a place among the present members: if a member leaves or fails, those
+behind it move up. This record is the owner of the ranks that its program sees and names: `group.rank`, a get, a query,
+a custom range, a spawn (`addresses`). The members themselves decide admissions and departures, so no server could know
+them earlier. A server of the Python engine keeps its own record of the same events (`serverside.grouprecords`), which
+decides who takes part in a collective that names the whole group. Its answer carries the participants, and operations
+that depend on these use that answer instead of this record. Foreign servers have no such record: there the members'
+records decide the participants, too (`foreign.fencing`).
 """
 
 from __future__ import annotations

@@ -341,9 +341,11 @@ def bootstrapped(parts: Parts, departed: set[Proc], context_id: int | None) -> t
     absent = departed | absent_in(parts)
     if departed and not _is_ft(rules.CONSTRUCT, parts):
         return failure(ABORT, "some of its members have gone", absent), ()
-    leaders = [part.procs for _, part in parts if size_of(part) is not None]
-    final = final_order(parts)
-    members = tuple([proc for proc in rules.bootstrap_order(leaders, added_by(parts), final) if proc not in absent])
+    offers = [part.procs for _, part in parts if size_of(part) is not None]
+    # Leaders that know each other make one offer, in the order that they have agreed on.
+    leaders = offers[0] if len(offers) == 1 else sorted([proc for procs in offers for proc in procs])
+    order = rules.bootstrap_order(leaders, added_by(parts), final_order(parts))
+    members = tuple([proc for proc in order if proc not in absent])
     if not members:
         return failure(ABORT, "no member is left", absent), ()
     declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}

@@ -244,7 +244,7 @@ class ForeignConstructing(Constructing):
         self._end(op.group, formed.replace(partial=True) if partial else formed)
 
     def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
-        """Return the members in their order: the order of the callers, if the server sorts them."""
+        """Return the members by group rank: the caller's order, if the server sorts them; see `collective.rules`."""
         wanted = call.named
         # Releases before 4.2.4 return no members: they are the procs that were named.
         members = members or tuple(sorted(wanted))

@@ -205,7 +205,8 @@ class Bootstrap(Construct):
 
     def _arranged(self, _guests: object) -> tuple[tuple[Proc, ...], tuple[Proc, ...]]:
         added = listed_all(self.directives_by_caller(), keys.GROUP_ADD_MEMBERS)
-        order = bootstrap_order([(process.proc,) for process in self._leaders], added, self.final_order())
+        leaders = sorted([process.proc for process in self._leaders])
+        order = bootstrap_order(leaders, added, self.final_order())
         wanted = frozenset(order)
         for process in [process for process in self.collective.arrived if process.proc not in wanted]:
             self._refuse(process, statuses.ERR_NOT_FOUND, None, "no leader has added it")

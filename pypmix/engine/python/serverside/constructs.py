@@ -398,7 +398,7 @@ class Construct:
         if not guests:
             return order, self.procs()
         present = placed(order, {*self.here}.difference(gone_procs(self.collective)))
-        return bootstrap_order([present], guests, order), tuple(sorted({*self.procs(), *guests}))
+        return bootstrap_order(present, guests, order), tuple(sorted({*self.procs(), *guests}))
 
     # Results
 
