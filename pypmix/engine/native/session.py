@@ -470,54 +470,77 @@ class NativeSession(Connection):
         self._spare.append(call)
 
     def _fence(self, op: ops.Fence) -> frozenset[Proc] | None:
-        if self._alone(op):
+        if self.singleton and self._alone(op):
             return None
         if self._collectives is not None and self._collectives.given_up:
             # This call may take over a fence that an earlier caller gave up.
             found: frozenset[Proc] | None = self.wait_for(op, self._start_fence)
             return found
-        participants: tuple[Proc, ...] = ()
-        limit, arguments = NO_LIMIT, None
         if op.procs or op.directives or self.slurm:
-            participants, limit = self._fence_procs(op), deadline(op.directives)
-            arguments = self._fence_arguments(op, participants)
-        status = self._run_fence(op, participants, arguments, limit)
+            return self._fence_some(op)
+        # Nearly all fences are of the whole job: the way of these has no calls that it can do without.
+        try:
+            call = self._spare.pop()
+        except IndexError:
+            call = self.call()
+        try:
+            lib.pypmix_fence_all(call, self.queue, op.collect)
+            status = call.status
+            if status == PENDING:
+                status = self._wait_fence(call, NO_LIMIT)
+        except BaseException:
+            self._leave_fence(op, self._whole_job, call)
+            raise
         if status:
+            lib.pypmix_call_free(call)
             raise self._fence_error(op, status)
+        self._spare.append(call)
+        if op.collect:
+            self._collected()
+        return None
+
+    def _fence_some(self, op: ops.Fence) -> frozenset[Proc] | None:
+        """Carry out a fence that names its procs or has directives."""
+        participants, limit = self._fence_procs(op), deadline(op.directives)
+        procs = participants or self._whole_job
+        arguments = self._fence_arguments(op, participants)
+        end = monotonic() + limit if limit >= 0 else NO_LIMIT
+        call = self.call()
+        try:
+            lib.pypmix_fence(call, self.queue, *arguments, limit)
+            status = call.status
+            if status == PENDING:
+                status = self._wait_fence(call, end)
+        except BaseException:
+            self._leave_fence(op, procs, call)
+            raise
+        if status == PENDING:
+            self._leave_fence(op, procs, call)
+            raise self._fence_error(op, statuses.ERR_TIMEOUT)
+        if status:
+            lib.pypmix_call_free(call)
+            raise self._fence_error(op, status)
+        self._spare.append(call)
         if op.collect:
             self._collected()
         question = self._question(op) if op.directives else None
         return None if question is None else _participants(self.run(question))
 
-    def _run_fence(self, op: ops.Fence, participants: tuple[Proc, ...], arguments: Any, limit: float) -> int:
-        """Call a fence and wait in C; return its status. A fence that is given up stays with the library."""
-        end = monotonic() + limit if limit >= 0 else NO_LIMIT
-        call = self.call()
-        try:
-            if arguments is None:
-                lib.pypmix_fence_all(call, self.queue, op.collect)
-            else:
-                lib.pypmix_fence(call, self.queue, *arguments, limit)
-            status: int = call.status
-            while status == PENDING:
-                # A signal has ended the wait, or the time limit has passed.
-                remaining = NO_LIMIT if end < 0 else end - monotonic()
-                if end >= 0 and remaining <= 0:
-                    break
-                lib.pypmix_wait(call, remaining)
-                status = call.status
-        except BaseException:
-            if call.status == PENDING:
-                self.collectives.leave(op, participants or self._whole_job, call, self._outcome)
-            raise
-        if status == PENDING:
-            self.collectives.leave(op, participants or self._whole_job, call, self._outcome)
-            return statuses.ERR_TIMEOUT
-        if status:
-            lib.pypmix_call_free(call)
-        else:
-            self._spare.append(call)
+    def _wait_fence(self, call: Any, end: float) -> int:
+        """Wait in C for a fence after a signal has ended the first wait; return its status at the end or in time."""
+        status: int = call.status
+        while status == PENDING:
+            remaining = NO_LIMIT if end < 0 else end - monotonic()
+            if end >= 0 and remaining <= 0:
+                break
+            lib.pypmix_wait(call, remaining)
+            status = call.status
         return status
+
+    def _leave_fence(self, op: ops.Fence, procs: tuple[Proc, ...], call: Any) -> None:
+        """Leave a fence that has not ended to the library; its caller gives up."""
+        if call.status == PENDING:
+            self.collectives.leave(op, procs, call, self._outcome)
 
     def _question(self, op: ops.Fence) -> Op[tuple[Info, ...]] | None:
         """Return the query for the participants of a fence, if its caller wants them and the server knows them."""

@@ -157,6 +157,7 @@ COLLECTIVES = frozenset(("Fence", "Connect", "Disconnect", "GroupConstruct", "Gr
 MAX_ANSWERS = 256
 """The most answers that are kept for the next calls of collectives that were given up."""
 
+_COLLECTS = (COLLECT,)
 _IMMEDIATE = Info.unchecked(keys.IMMEDIATE, Value.unchecked(codes.BOOL, True), 0)
 _REMOTE = Info.unchecked(keys.DATA_SCOPE, Value.unchecked(codes.SCOPE, SCOPE_REMOTE), 0)
 _SCOPE_NAMES = {1: "LOCAL", 2: "REMOTE", 3: "GLOBAL", 4: "INTERNAL"}
@@ -1229,9 +1230,25 @@ class Client:
             else:
                 self.alone(call)
             return
-        if not op.procs and not op.directives and not self.slurm:
-            self._fence_all(call, op)
+        if op.procs or op.directives or self.slurm:
+            self._fence_some(call, op)
             return
+        # A fence with all of the job, which every rank of a job does again and again: its request is always the same.
+        collects = op.collect
+        payload = self._fences.get(collects)
+        if payload is None:
+            infos = _COLLECTS if collects else ()
+            payload = self._fences[collects] = encode_fence(self.buffer_type, self._whole_job, infos, self.rule)
+        if collects:
+            call.infos = _COLLECTS
+        if self._given_up:
+            self.contribute(call, self._whole_job, payload)
+        else:
+            call.participants = self._whole_job
+            self.request(call, payload)
+
+    def _fence_some(self, call: Call, op: Fence) -> None:
+        """Fence with procs that are named, or with directives."""
         if op.procs and all(proc[0] != self.proc[0] for proc in op.procs) and self._refused_fence(call, op.procs):
             return
         infos = op.directives
@@ -1253,15 +1270,6 @@ class Client:
         self.limit(call, timeout_of(op))
         self.contribute(call, procs, encode_fence(self.buffer_type, procs, infos, self.rule))
 
-    def _fence_all(self, call: Call, op: Fence) -> None:
-        """Fence with all of the job, which every rank of a job does again and again: the request is always the same."""
-        if op.collect:
-            call.infos = (COLLECT,)
-        payload = self._fences.get(op.collect)
-        if payload is None:
-            payload = self._fences[op.collect] = encode_fence(self.buffer_type, self._whole_job, call.infos, self.rule)
-        self.contribute(call, self._whole_job, payload)
-
     def _refused_fence(self, call: Call, procs: tuple[Proc, ...]) -> bool:
         """End a fence that cannot be sent, such as a fence of a group that the caller has left."""
         from pypmix.engine.groups.addresses import check_fence
@@ -1280,11 +1288,10 @@ class Client:
 
     def _fenced(self, call: Call, op: Fence, reply: Ended) -> None:
         if reply[0] in SUCCESSES:
-            for key, value, _ in call.infos:
-                if key == keys.COLLECT_DATA and is_true(value):
-                    self.collected = True
-                    self.store.renew(op.procs)
-                    break
+            infos = call.infos
+            if infos and (infos is _COLLECTS or _collects(infos)):
+                self.collected = True
+                self.store.renew(op.procs)
             self.end(call, reply[1])
         else:
             self.miss(call, reply, _FENCE_FAILURES.get(reply[0], ""))
@@ -1301,6 +1308,8 @@ class Client:
 
     def _read_fence(self, call: Call, payload: bytes) -> Ended:
         """Return the status of the answer to a fence, and its participants, or the missing procs if it has failed."""
+        if payload == PLAIN_SUCCESS and self.buffer_type == PLAIN_BUFFER:
+            return _ENDED_WELL
         reply = self.read_missing(call, payload)
         if reply is not _ENDED_WELL and reply[0] in SUCCESSES and self.adapts:
             return reply[0], decode_participants(payload, self.buffer_type)
@@ -1489,7 +1498,7 @@ class Client:
         elif any(info.key == keys.EMBED_BARRIER and is_true(info.value) for info in op.directives):
             call.phase = "barrier"
             self.limit(call, timeout_of(op))
-            infos = (COLLECT,) if self.slurm else ()
+            infos = _COLLECTS if self.slurm else ()
             self.contribute(call, self._whole_job, encode_fence(self.buffer_type, self._whole_job, infos, self.rule))
         else:
             self._leave(call)
@@ -1562,6 +1571,11 @@ def timeout_of(op: Op[Any], directive: str = keys.TIMEOUT) -> int:
         if key == directive:
             return seconds(value)
     return 0
+
+
+def _collects(infos: tuple[Info, ...]) -> bool:
+    """Return True if a fence with these infos collects data."""
+    return any(key == keys.COLLECT_DATA and is_true(value) for key, value, _ in infos)
 
 
 def _ends_by_loss(call: Call) -> bool:
