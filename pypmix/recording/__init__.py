@@ -7,10 +7,8 @@ the differences of two recordings of one scenario.
 
 from __future__ import annotations
 
-from pypmix.recording.compare import Difference, compare
-from pypmix.recording.normal import Normal
-from pypmix.recording.read import Entry, RecordedAnswer, Recording, read
-from pypmix.recording.record import Recorder
+from pypmix.recording.compare import Difference, Normal, compare
+from pypmix.recording.record import Entry, RecordedAnswer, Recorder, Recording, read
 from pypmix.recording.replay import Replay, replay
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from pypmix.recording.normal import COLLECTIVES, Normal
-from pypmix.recording.read import Recording, Unreadable, read
+from pypmix.recording.compare import COLLECTIVES, Normal
+from pypmix.recording.record import Recording, Unreadable, read
 from pypmix.standard.errors import NotFound, PMIxError
 
 TYPE_CHECKING = False
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import os
 
     from pypmix.engine.base import Upcall
-    from pypmix.recording.read import Entry
+    from pypmix.recording.record import Entry
     from pypmix.standard.ops import Op
     from pypmix.standard.types import Proc
 

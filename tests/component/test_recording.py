@@ -13,8 +13,8 @@ import threading
 import pytest
 
 from pypmix.recording import Recorder, compare, read, replay
-from pypmix.recording.normal import Normal
-from pypmix.recording.read import Recording, Unreadable
+from pypmix.recording.compare import Normal
+from pypmix.recording.record import Recording, Unreadable
 from pypmix.standard import attrs, ops
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
 from pypmix.standard.types import App, Pdata, Proc

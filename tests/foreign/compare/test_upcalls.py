@@ -13,7 +13,7 @@ from foreign.compare.scenarios import SCENARIOS
 from lib import machine, pairings
 from lib.running import Jobs
 from pypmix.recording import Recording, compare, read
-from pypmix.recording.normal import COLLECTIVES, Normal
+from pypmix.recording.compare import COLLECTIVES, Normal
 from pypmix.standard.types import Proc
 
 PLAYER = Path(__file__).resolve().parent / "player.py"
