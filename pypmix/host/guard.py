@@ -15,6 +15,7 @@ from pypmix.host.terms import GRACE
 # read.
 # A resource manager sends signals to all processes of a job, of which the guard has to be the last: it blocks them from
 # the start, and ignores them once it acts, since shells unblock signals when they wait for a child.
+# It looks at the clock, since a search of /proc may take long on a busy machine.
 # Each group is a variable: a list would be copied for each rank that starts or ends, at a quadratic cost.
 _SCRIPT = r"""
 while read -r line; do
@@ -33,12 +34,18 @@ left() {
     grep -lszEx -f - /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do echo "$pid"; done
 }
 lives() {
-  for each in $groups $(left); do kill -s 0 -- "$each" && return 0; done
+  for each in $groups; do kill -s 0 -- "$each" && return 0; done
+  for each in $(left); do kill -s 0 -- "$each" && return 0; done
   return 1
 }
+look() {
+  read -r uptime _ < /proc/uptime
+  hundredths=${uptime%.*}${uptime#*.}
+}
 kill -s TERM -- $groups $(left)
-n=0
-while [ $n -lt "$TENTHS" ] && lives; do sleep 0.1; n=$((n + 1)); done
+look
+deadline=$((hundredths + GRACE))
+while [ "$hundredths" -lt "$deadline" ] && lives; do sleep 0.1; look; done
 kill -s KILL -- $groups $(left)
 [ -n "$FOLDER" ] && rm -rf -- "$FOLDER"
 """
@@ -68,7 +75,7 @@ class Guard:
                     "LC_ALL": "C",
                     "GUARDED": os.path.basename(tmpdir),
                     "FOLDER": tmpdir,
-                    "TENTHS": str(round(grace * 10)),
+                    "GRACE": str(round(grace * 100)),
                     "SIGNALS": " ".join([str(int(number)) for number in sorted(BLOCKED)]),
                 },
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((reader, null, null))],

@@ -134,6 +134,34 @@ def test_the_guard_ends_what_it_was_told_of_and_not_what_it_was_told_to_forget(t
             process.wait(5)
 
 
+def test_the_guard_keeps_its_grace_on_a_slow_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {name: tmp_path / f"{name}s" for name in ("sleep", "grep")}
+    for name, does in (("sleep", "exec /bin/sleep 0.5"), ("grep", "exit 1")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho >> {counts[name]}\n{does}\n")
+        program.chmod(0o755)
+    stubborn = subprocess.Popen(
+        ["sh", "-c", "trap '' TERM; echo; sleep 30; sleep 30"], stdout=-1, start_new_session=True
+    )
+    assert stubborn.stdout is not None
+    stubborn.stdout.readline()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    guard = Guard(str(tmp_path / "pypmix-nobody"), grace=1)
+    try:
+        guard.add(stubborn.pid)
+        os.close(guard._writer)
+        guard._writer = -1
+        assert stubborn.wait(20) == -signal.SIGKILL
+        os.waitpid(guard.pid, 0)
+        # A second is over after two sleeps at most, and all processes are searched before each signal alone.
+        assert len(counts["sleep"].read_text()) <= 2
+        assert len(counts["grep"].read_text()) == 2
+    finally:
+        stubborn.kill()
+        stubborn.wait(5)
+        stubborn.stdout.close()
+
+
 def test_what_the_guard_does_for_a_rank_does_not_grow_with_their_number(tmp_path: Path) -> None:
     guard = Guard(str(tmp_path / "pypmix-nobody"))
     try:

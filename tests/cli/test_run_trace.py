@@ -143,7 +143,7 @@ def test_a_job_that_is_ended(command: Command) -> None:
 
 def test_a_launcher_that_is_killed_leaves_a_whole_file(command: Command) -> None:
     path = command.folder / "run.json"
-    process = command.start("run", "-n", 3, "--trace", path, sys.executable, "-c", WAITING)
+    process = command.start("run", "-n", 3, "--grace", 0.5, "--trace", path, sys.executable, "-c", WAITING)
     command.wait_for("there")
     deadline = time.monotonic() + 20
     while len(read(str(path)).collectives()) < 1 and time.monotonic() < deadline:
