@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,13 +75,22 @@ def sizes(files: list[Source]) -> dict[str, int]:
 # Imports
 
 
+def typed(nodes: Iterable[ast.AST]) -> set[ast.AST]:
+    """Return what is in blocks for type checkers: there objects may name the classes of those who know them."""
+    blocks = [each for each in nodes if isinstance(each, ast.If) and getattr(each.test, "id", "") == "TYPE_CHECKING"]
+    return {node for block in blocks for each in block.body for node in ast.walk(each)}
+
+
 def imports(files: list[Source]) -> dict[str, set[str]]:
-    """Return the modules of ours that each module imports anywhere in it: for types, and inside of functions, too."""
+    """Return the modules of ours that each module imports when it runs, inside of functions, too."""
     known = {each.module.removesuffix(".__init__") for each in files}
     graph: dict[str, set[str]] = {}
     for each in files:
         targets = graph.setdefault(each.module, set())
+        left_out = typed(each.nodes)
         for node in each.nodes:
+            if node in left_out:
+                continue
             if isinstance(node, ast.Import):
                 targets |= {alias.name for alias in node.names if alias.name in known}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
