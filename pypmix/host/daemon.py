@@ -366,15 +366,10 @@ class Daemon(ServingManager):
     """
 
     def __init__(self, settings: Orders, env: Mapping[str, str]) -> None:
-        inherited = {**launch.inherited_environment(env), **dict(settings.env)}
-        # A shell that ssh starts does not have the virtual environment in which `pypmix run` was called.
-        inherited["PATH"] = launch.with_python(inherited.get("PATH", os.defpath))
-        label = "".join([c if c.isascii() and c.isalnum() else "-" for c in settings.node.partition(".")[0]])
-        folder = settings.folder or temporary_folder(inherited)
         loop = Loop()
         super().__init__(
             loop,
-            machine=Machine(inherited, os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}")),
+            machine=_machine(settings, env),
             space=settings.session,
             grace=settings.grace,
             limits=Limits.of(env),
@@ -863,6 +858,16 @@ class Daemon(ServingManager):
             self._exchange.request(self._launcher, orders.ASK, orders.UPCALL.write(packed), receive)
         except RuntimeError:
             upcall.fail(LostConnection("the node's daemon leaves", operation=upcall.op.name))
+
+
+def _machine(settings: Orders, env: Mapping[str, str]) -> Machine:
+    """Return the machine of a daemon, with the environment and the folder of its ranks."""
+    inherited = {**launch.inherited_environment(env), **dict(settings.env)}
+    # A shell that ssh starts does not have the virtual environment in which `pypmix run` was called.
+    inherited["PATH"] = launch.with_python(inherited.get("PATH", os.defpath))
+    label = "".join([c if c.isascii() and c.isalnum() else "-" for c in settings.node.partition(".")[0]])
+    folder = settings.folder or temporary_folder(inherited)
+    return Machine(inherited, os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"))
 
 
 def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
