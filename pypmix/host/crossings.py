@@ -11,7 +11,7 @@ from pypmix.host.rank import FINALIZED, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pypmix.engine.base import Upcall
     from pypmix.host.exchange.border import Border
@@ -85,8 +85,8 @@ class Crossings(Exchanging):
     Args:
         host: The host.
         joining: The other clusters that it is joined with; None for none.
-        hub: Connects the exchanges of its nodes, without other clusters; by default a hub on the host's loop.
-        now: The clock of that loop.
+        hub: The simulation that connects the exchanges of its nodes, whose clock they use; by default a hub on the
+            host's loop.
     """
 
     prompt = False
@@ -97,7 +97,6 @@ class Crossings(Exchanging):
         host: Manager,
         joining: Joining | None = None,
         hub: Hub | None = None,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._exchanges: list[Exchange] = []
@@ -105,6 +104,7 @@ class Crossings(Exchanging):
         self._crossings: Sequence[Crossing | Border] = ()
         servers = [node.server for node in host.nodes]
         if joining is None:
+            now = time.monotonic if hub is None else hub.clock.time
             hub = hub or Hub(host.loop.soon)
             for node in host.nodes:
                 self._exchanges.append(Exchange(hub.carrier(node.hostname), later=host.loop.later, now=now))

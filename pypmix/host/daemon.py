@@ -380,22 +380,21 @@ class Daemon(ServingManager):
         self._addresses = settings.launcher[1]
         self._carrier = _carrier(settings)
         self._exchange = Exchange(self._carrier)
-        self._inbox = Inbox(self._exchange, loop, self._check_sender)
+        self._inbox = Inbox(self._exchange, loop, {self._launcher: self._launcher})
         self._trace = load_extension("node-trace")() if settings.trace else None
 
-        def server(node: LocalNode) -> Server:
-            return Server(
-                self._on_upcall(node),
-                engine="python",
-                nspace=f"{settings.session}@0",
-                tmpdir=node.tmpdir,
-                tool_support=True,
-                hostname=node.hostname,
-                rank=node.number,
-                limits=self.limits,
-            )
-
-        self._node = LocalNode(settings.number, settings.node, self.machine.tmpdir, server, self.machine)
+        self._node = node = LocalNode(settings.number, settings.node, self.machine.tmpdir, self.machine)
+        server = Server(
+            self._on_upcall(node),
+            engine="python",
+            nspace=f"{settings.session}@0",
+            tmpdir=node.tmpdir,
+            tool_support=True,
+            hostname=node.hostname,
+            rank=node.number,
+            limits=self.limits,
+        )
+        node.attach(server)
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
         self._programs: dict[str, tuple[str, ...]] = {}
@@ -578,12 +577,6 @@ class Daemon(ServingManager):
 
     # Messages
 
-    def _check_sender(self, sender: str) -> str:
-        """Return the name of the sender of a message; only the launcher may give orders."""
-        if sender != self._launcher:
-            raise NotFound(f"{sender} is not the launcher", operation="exchange")
-        return sender
-
     def _tell(self, topic: str, data: bytes) -> None:
         self._exchange.tell(self._launcher, topic, data)
 
@@ -595,7 +588,7 @@ class Daemon(ServingManager):
 
     def _place(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Record the places of a described job's procs, before any later message that needs them."""
-        self._check_sender(sender)
+        self._inbox.find_peer(sender)
         description = orders.DESCRIBE.read(data)
         described, number, *_ = description
         places = {rank: node.hostname for node in described.nodes for rank in node.ranks}

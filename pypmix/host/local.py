@@ -195,29 +195,12 @@ class LocalHost(ServingManager):
         self._own_process = own_process
         file = rendezvous_file(os.environ if env is None else env)
 
-        def server(node: LocalNode) -> Server:
-            asked: OnUpcall = partial(self.upcall, node)
-            if trace is not None:
-                asked = trace.wrap(asked, node.hostname)
-            return Server(
-                asked if wrap is None else wrap(asked, node.hostname),
-                engine=engine,
-                nspace=f"{self._space}@0",
-                tmpdir=node.tmpdir,
-                tool_support=node.tmpdir == folders[0],
-                rendezvous_file=file if node.tmpdir == folders[0] else None,
-                hostname=node.hostname,
-                rank=node.number,
-                library=library,
-                limits=self.limits,
-            )
-
         tmpdir = self.machine.tmpdir
         names = [hostname] if nodes == 1 else [f"node{number}" for number in range(nodes)]
         folders = [tmpdir if nodes == 1 else os.path.join(tmpdir, name) for name in names]
         if remote is None:
             self.here = tuple(
-                [LocalNode(number, name, folders[number], server, self.machine) for number, name in enumerate(names)]
+                [LocalNode(number, name, folders[number], self.machine) for number, name in enumerate(names)]
             )
             if nodes == 1:
                 # Rankfiles and spawns may name this machine so, as for mpirun.
@@ -229,9 +212,27 @@ class LocalHost(ServingManager):
 
             self.site = fleet = Fleet(self, remote, self._space, self.loop, trace, mapping)
             self._parts[type(fleet.elastic)] = fleet.elastic
-            own = LocalNode(len(fleet.nodes), LAUNCHER, tmpdir, server, self.machine, 0)
+            own = LocalNode(len(fleet.nodes), LAUNCHER, tmpdir, self.machine, 0)
             self.here = (own,)
             self.nodes = (own, *fleet.nodes)
+        for node in self.here:
+            asked: OnUpcall = partial(self.upcall, node)
+            if trace is not None:
+                asked = trace.wrap(asked, node.hostname)
+            node.attach(
+                Server(
+                    asked if wrap is None else wrap(asked, node.hostname),
+                    engine=engine,
+                    nspace=f"{self._space}@0",
+                    tmpdir=node.tmpdir,
+                    tool_support=node is self.here[0],
+                    rendezvous_file=file if node is self.here[0] else None,
+                    hostname=node.hostname,
+                    rank=node.number,
+                    library=library,
+                    limits=self.limits,
+                )
+            )
         self._first: RunningJob | None = None
         self._given: tuple[tuple[Application, ...], Terms] = tuple(apps), terms or Terms()
         self._faults = tuple(faults)

@@ -77,28 +77,69 @@ class Monitor:
     Args:
         period: Seconds between looks.
         drops: How many looks in a row may see no sign of life before the event is raised.
-        look: Returns the observed state; it is a sign of life if it differs from the last one.
         event: The event to raise.
     """
 
-    def __init__(self, period: int, drops: int, look: Callable[[], Sign], event: Notification) -> None:
+    def __init__(self, period: int, drops: int, event: Notification) -> None:
         self.period = period
         self.event = event
         self.timer: Cancellable | None = None
         self._drops = drops
-        self._look = look
-        self._last = look()
+        self._last = self.look()
         self._missed = 0
+
+    def look(self) -> Sign:
+        """Return the observed state; it is a sign of life if it differs from the last one."""
+        raise NotImplementedError
 
     def check(self) -> bool:
         """Look, and return True if the event is due now."""
-        seen = self._look()
+        seen = self.look()
         if seen is not None and seen != self._last:
             self._last = seen
             self._missed = 0
             return False
         self._missed += 1
         return self._missed == self._drops + 1
+
+
+class HeartbeatMonitor(Monitor):
+    """A monitor of the heartbeats of a proc."""
+
+    def __init__(self, monitors: Monitors, proc: Proc, period: int, drops: int, event: Notification) -> None:
+        self._monitors = monitors
+        self._proc = proc
+        super().__init__(period, drops, event)
+
+    def look(self) -> Sign:
+        """Return the time of the last heartbeat."""
+        return self._monitors.beats(self._proc)
+
+
+class FileMonitor(Monitor):
+    """A monitor of a file, of which the directives of `op` name the watched properties.
+
+    Raises:
+        PMIxError: They name none, or the file has no path.
+    """
+
+    def __init__(self, op: ProcessMonitor, base: str, period: int, drops: int, event: Notification) -> None:
+        self._reads = [read for key, read in READS.items() if is_set(op.directives, key)]
+        path = op.monitor.value.data
+        if not isinstance(path, str) or not 0 < len(path) < PATH_MAX or "\0" in path:
+            raise _bad("a file to watch is a path")
+        if not self._reads:
+            raise _bad("nothing of the file is to be watched: its size, accesses or changes")
+        self._path = os.path.join(base, path)
+        super().__init__(period, drops, event)
+
+    def look(self) -> Sign:
+        """Return the watched properties; a file that does not exist shows no life."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return tuple([read(found) for read in self._reads])
 
 
 class Monitors:
@@ -173,26 +214,6 @@ class Monitors:
         self.leave(rank.proc)
 
 
-def _file(op: ProcessMonitor, base: str) -> Callable[[], Sign]:
-    reads = [read for key, read in READS.items() if is_set(op.directives, key)]
-    path = op.monitor.value.data
-    if not isinstance(path, str) or not 0 < len(path) < PATH_MAX or "\0" in path:
-        raise _bad("a file to watch is a path")
-    if not reads:
-        raise _bad("nothing of the file is to be watched: its size, accesses or changes")
-    full = os.path.join(base, path)
-
-    def look() -> Sign:
-        try:
-            found = os.stat(full)
-        except OSError:
-            # A file that does not exist shows no life.
-            return None
-        return tuple([read(found) for read in reads])
-
-    return look
-
-
 def _bad(text: str) -> PMIxError:
     return PMIxError(text, status=Status.ERR_BAD_PARAM, operation="process_monitor")
 
@@ -245,11 +266,11 @@ def _monitor(host: Manager, upcall: Upcall) -> None:
     if key == HEARTBEAT:
         period = _number(op, attrs.MONITOR_HEARTBEAT_TIME.key, 1)
         drops = _number(op, attrs.MONITOR_HEARTBEAT_DROPS.key, 0, 0)
-        monitor = Monitor(period, drops, lambda: monitors.beats(proc), _event(op, proc, name))
+        monitor: Monitor = HeartbeatMonitor(monitors, proc, period, drops, _event(op, proc, name))
     elif key == FILE:
         period = _number(op, attrs.MONITOR_FILE_CHECK_TIME.key, 1)
         drops = _number(op, attrs.MONITOR_FILE_DROPS.key, 0, 0)
-        monitor = Monitor(period, drops, _file(op, _folder(host, proc)), _event(op, proc, name))
+        monitor = FileMonitor(op, _folder(host, proc), period, drops, _event(op, proc, name))
     else:
         raise NotSupported(f"this host does not monitor {name_of(key)}", operation=op.name)
     found = host.find(proc)

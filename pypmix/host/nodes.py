@@ -132,25 +132,21 @@ class LocalNode(HostNode):
         number: Its place among the nodes (PMIX_NODEID).
         hostname: Its name.
         tmpdir: Its temporary folder, which is made with the first job on it.
-        server: Makes its server, given the node; to be opened.
         machine: The processes of this process on this machine; simulated nodes share it.
         slots: See `HostNode`.
     """
 
-    def __init__(
-        self,
-        number: int,
-        hostname: str,
-        tmpdir: str,
-        server: Callable[[LocalNode], Server],
-        machine: Machine,
-        slots: int | None = None,
-    ) -> None:
+    _server: Server
+
+    def __init__(self, number: int, hostname: str, tmpdir: str, machine: Machine, slots: int | None = None) -> None:
         super().__init__(number, hostname, tmpdir, slots)
         self.machine = machine
-        self._server = server(self)
         self.shape = this_shape() if slots != 0 else None
         self._has_resources = False
+
+    def attach(self, server: Server) -> None:
+        """Take the server of the node, which is opened later."""
+        self._server = server
 
     @property
     def server(self) -> Server:

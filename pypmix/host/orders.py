@@ -32,12 +32,12 @@ from pypmix.host.exchange.codec import (
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.asjson import from_json, to_json
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from pypmix.host.exchange import Exchange
@@ -181,13 +181,24 @@ class Inbox(Generic[P]):
     Args:
         exchange: The exchange by which they arrive.
         loop: The loop.
-        peer: Returns the peer of a name; raises an error for a server that may not send these messages.
+        peers: The servers that may send these messages, by name.
     """
 
-    def __init__(self, exchange: Exchange, loop: Loop, peer: Callable[[str], P]) -> None:
+    def __init__(self, exchange: Exchange, loop: Loop, peers: Mapping[str, P]) -> None:
         self._exchange = exchange
         self._loop = loop
-        self._peer = peer
+        self._peers = peers
+
+    def find_peer(self, sender: str) -> P:
+        """Return the sender of a message.
+
+        Raises:
+            NotFound: It may not send these messages.
+        """
+        peer = self._peers.get(sender)
+        if peer is None:
+            raise NotFound(f"{sender} is not a server that may send such messages", operation="exchange")
+        return peer
 
     def post(self, call: Callable[[], None]) -> None:
         """Schedule a call on the loop; from any thread, and ignored if the loop has closed."""
@@ -210,7 +221,7 @@ class Inbox(Generic[P]):
         Raises:
             NotFound: Its sender may not make it.
         """
-        peer = self._peer(sender)
+        peer = self.find_peer(sender)
 
         def guarded() -> None:
             try:
@@ -224,7 +235,7 @@ class Inbox(Generic[P]):
         """Pass the messages of a topic, which have no answer, to a listener; an error that it raises is logged."""
 
         def receive(sender: str, data: bytes) -> None:
-            peer = self._peer(sender)
+            peer = self.find_peer(sender)
 
             def guarded() -> None:
                 try:

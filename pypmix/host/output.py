@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Cancellable
     from pypmix.host.loop import HostLoop
+    from pypmix.host.running import JobHost
+    from pypmix.host.standing import Run
 
 
 LINE_LIMIT = 1 << 20
@@ -47,13 +49,13 @@ class Sink:
     Args:
         loop: The loop to wait in while the reader of `fd` is slow.
         fd: The descriptor.
-        on_broken: Called once, with the error, when it accepts no further data.
+        owner: Gets the error, once, when it accepts no further data.
     """
 
-    def __init__(self, loop: HostLoop, fd: int, on_broken: Callable[[OSError], None]) -> None:
+    def __init__(self, loop: HostLoop, fd: int, owner: JobHost | Run) -> None:
         self._loop = loop
         self.fd = fd
-        self._on_broken = on_broken
+        self._owner = owner
         self._backlog = bytearray()
         self._waiting = False
         self._paused: list[Callable[[], None]] = []
@@ -103,7 +105,7 @@ class Sink:
         except OSError as error:
             self.broken = True
             self._backlog.clear()
-            self._on_broken(error)
+            self._owner.unwritable(error)
         if bool(self._backlog) != self._waiting:
             self._waiting = not self._waiting
             if self._waiting:
@@ -128,13 +130,13 @@ class Copy:
 
     Args:
         path: The file; missing folders are made, and an existing file is emptied.
-        on_broken: Called once, with the error, when it accepts no further data.
+        owner: Gets the error, once, when it accepts no further data.
     """
 
-    def __init__(self, path: str, on_broken: Callable[[OSError], None]) -> None:
+    def __init__(self, path: str, owner: JobHost | Run) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        self._on_broken = on_broken
+        self._owner = owner
 
     def write(self, data: bytes) -> None:
         """Append data."""
@@ -144,7 +146,7 @@ class Copy:
                 rest = rest[os.write(self._fd, rest) :]
         except OSError as error:
             self.close()
-            self._on_broken(error)
+            self._owner.unwritable(error)
 
     def close(self) -> None:
         """Close the file; may be called twice."""

@@ -175,7 +175,7 @@ class JobHost:
             other = self._sinks.get(3 - number)
             # Two sinks on one pipe would write into each other's lines.
             same = other is not None and os.path.sameopenfile(1, 2)
-            self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self.unwritable)
+            self._sinks[number] = other if other is not None and same else Sink(self.loop, number, self)
         return self._sinks[number]
 
     def sink_of(self, job: RunningJob | None, number: int) -> Sink:
@@ -381,7 +381,7 @@ class RunningJob:
 
     def open_copy(self, path: str) -> Copy:
         """Open a file for the output of ranks; it is closed with the job."""
-        copy = Copy(path, self.host.unwritable)
+        copy = Copy(path, self.host)
         self._open_files.append(copy)
         return copy
 

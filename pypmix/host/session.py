@@ -40,7 +40,7 @@ from pypmix.host.sites import Site
 from pypmix.host.terms import PATIENCE
 from pypmix.standard import attrs
 from pypmix.standard.enums import EventCode
-from pypmix.standard.errors import NotFound, PMIxError
+from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger, printable
 
 TYPE_CHECKING = False
@@ -659,7 +659,7 @@ class Fleet(Site):
             if self._trace is not None:
                 self._trace.add_message(node.hostname, data)
 
-        inbox = self._inbox = Inbox(exchange, self._loop, self._of)
+        inbox = self._inbox = Inbox(exchange, self._loop, self._by_name)
         exchange.handle(orders.HERE, self._meet)
         for request, handler in (
             (orders.ASK, RemoteNode.answer_upcall),
@@ -680,19 +680,13 @@ class Fleet(Site):
         exchange.watch(self._changed)
         return inbox
 
-    def _of(self, sender: str) -> RemoteNode:
-        node = self._by_name.get(sender)
-        if node is None:
-            raise NotFound(f"{sender} is not a node of this session", operation="exchange")
-        return node
-
     def _meet(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Record a daemon's addresses, and answer with the addresses of earlier daemons, which it dials."""
-        self._of(sender)
+        assert self._inbox is not None
+        self._inbox.find_peer(sender)
         before = tuple(self._there.items())
         self._there[sender] = orders.ADDRESSES.read(data)
         answer(orders.PEERS.write(before), None)
-        assert self._inbox is not None
 
         def join() -> None:
             daemon = self._daemons.get(sender)

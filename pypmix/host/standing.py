@@ -178,9 +178,9 @@ class Run:
             raise ValueError("a job is requested once, with three files")
         os.set_blocking(files[1], False)
         os.set_blocking(files[2], False)
-        self._sinks[1] = Sink(self._host.loop, files[1], self._unwritable)
+        self._sinks[1] = Sink(self._host.loop, files[1], self)
         same = os.path.sameopenfile(files[1], files[2])
-        self._sinks[2] = self._sinks[1] if same else Sink(self._host.loop, files[2], self._unwritable)
+        self._sinks[2] = self._sinks[1] if same else Sink(self._host.loop, files[2], self)
         self._wish = self._host.complete_wish(wish)
         self.is_waiting = True
         self._host.enqueue(self)
@@ -264,7 +264,7 @@ class Run:
         """Show the command a text."""
         self._sinks[2].write(None, f"pypmix run: {printable_lines(text)}\n".encode())
 
-    def _unwritable(self, error: OSError) -> None:
+    def unwritable(self, error: OSError) -> None:
         """End the jobs: their output cannot be written."""
         if isinstance(error, BrokenPipeError):
             self.end(128 + signal.SIGPIPE, "")

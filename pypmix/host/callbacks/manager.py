@@ -64,7 +64,9 @@ class HostManager(ServingManager):
         super().__init__(loop, machine=machine, space=space, grace=grace, limits=server.limits)
         self.offered = offered
         self.loop: Watching
-        self.nodes = self.here = (LocalNode(0, hostname, machine.tmpdir, lambda _node: server, machine),)
+        node = LocalNode(0, hostname, machine.tmpdir, machine)
+        node.attach(server)
+        self.nodes = self.here = (node,)
         # The first job's folder would be the folder of the host.
         self._last = 1
         self.crossing: Crossing | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pypmix.engine.common import Pending
     from pypmix.host.exchange.codec import Groups
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.localserver import ServerLike
+    from pypmix.host.exchange.localserver import Hop, ServerLike
     from pypmix.standard.jobinfo import JobDescription
     from pypmix.standard.ops import Notification, Op
 
@@ -179,7 +179,7 @@ class Border:
         server: ServerLike,
         exchange: Exchange,
         cluster: str,
-        hop: Callable[[Callable[[], None]], None] | None = None,
+        hop: Hop | None = None,
     ) -> None:
         self.names = Naming(cluster)
         self._crossing = Crossing(

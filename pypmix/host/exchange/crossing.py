@@ -98,7 +98,7 @@ class Crossing:
         self._local = LocalServer(server, self.name, self._places, hop)
         self._launcher = launcher
         exchange.follow(launcher)
-        self._session_jobs = Jobs(exchange, self._places, self._happened, self._report_ended_job, self._remove)
+        self._session_jobs = Jobs(exchange, self._places, self)
         self._incarnations = Incarnations()
         self._ended: dict[str, set[str]] = {}
         """Jobs that had ended here before these servers of theirs knew them."""
@@ -234,16 +234,16 @@ class Crossing:
             self._incarnations.forget(nspace)
             if self._launcher:
                 # The launcher makes every server forget it.
-                self._remove(self._launcher, nspace)
+                self.remove_server(self._launcher, nspace)
                 return
             if late := self._places.unheard(nspace):
                 self._ended[nspace] = late
                 if len(self._ended) > MAX_OVER:
                     del self._ended[next(iter(self._ended))]
             self._session_jobs.forget(nspace)
-            self._remove(self.name, nspace)
+            self.remove_server(self.name, nspace)
 
-    def _report_ended_job(self, name: str, nspace: str) -> None:
+    def add_server(self, name: str, nspace: str) -> None:
         """A server knows a job only now: report to it the procs that have ended, if the job has ended here."""
         late = self._ended.get(nspace)
         if late is not None and name in late:
@@ -255,7 +255,7 @@ class Crossing:
                 self._session_jobs.submit_news(proc, DEPARTED)
             self._depart(tuple(own))
 
-    def _remove(self, teller: str, nspace: str) -> None:
+    def remove_server(self, teller: str, nspace: str) -> None:
         """Record that a server has forgotten a job, which ends with the last server that knew it."""
         procs = self._places.remove(teller, nspace)
         if procs is not None:
@@ -311,14 +311,14 @@ class Crossing:
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
             for nspace in self._places.list_jobs():
-                self._remove(name, nspace)
+                self.remove_server(name, nspace)
             if self._session is None or self._session(name):
                 self._local.report_lost(lost)
             moves, self._moves = self._moves, []
             for move in moves:
                 self._move(*move)
 
-    def _happened(self, news: News) -> None:
+    def apply_news(self, news: News) -> None:
         """Process news of procs of other servers."""
         for what, incarnation, procs in news:
             if what == DEPARTED:

@@ -74,19 +74,13 @@ class Gathering:
         participants: The servers that take part, sorted.
     """
 
-    __slots__ = ("_cancel", "_missing", "number", "participants")
+    __slots__ = ("_exchange", "_local", "number", "participants")
 
-    def __init__(
-        self,
-        number: int,
-        participants: tuple[str, ...],
-        missing: Callable[[], tuple[str, ...]],
-        cancel: Callable[[PMIxError], None],
-    ) -> None:
-        self.number = number
-        self.participants = participants
-        self._missing = missing
-        self._cancel = cancel
+    def __init__(self, exchange: Exchange, local: LocalContribution) -> None:
+        self._exchange = exchange
+        self._local = local
+        self.number = local.part.number
+        self.participants = local.part.servers
 
     @property
     def coordinator(self) -> str:
@@ -95,11 +89,12 @@ class Gathering:
 
     def missing(self) -> tuple[str, ...]:
         """Return the participants that have not contributed; empty unless this server is the coordinator."""
-        return self._missing()
+        return self._exchange.collectives.missing(self._local)[0]
 
     def cancel(self, error: PMIxError) -> None:
         """Give up: it ends with this error on all servers that have contributed, if it has not ended yet."""
-        self._cancel(error)
+        exchange = self._exchange
+        exchange.soon(exchange.collectives.give_up, self._local, error.code, error.detail)
 
 
 class Exchange:
@@ -313,12 +308,7 @@ class Exchange:
 
         local = LocalContribution(part, decided, self._now())
         self.soon(self.collectives.start, local, timeout)
-        return Gathering(
-            part.number,
-            names,
-            lambda: self.collectives.missing(local)[0],
-            lambda error: self.soon(self.collectives.give_up, local, error.code, error.detail),
-        )
+        return Gathering(self, local)
 
     def request(self, to: str, topic: str, data: bytes, done: OnAnswer, *, timeout: float = 0.0) -> None:
         """Send a request to another server, or to this one.

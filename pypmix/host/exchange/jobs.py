@@ -21,8 +21,9 @@ from pypmix.host.exchange.limits import MAX_NEWS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from pypmix.host.exchange.crossing import Crossing
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.places import Places
     from pypmix.standard.types import Proc
@@ -58,29 +59,23 @@ class Jobs:
     Args:
         exchange: This server's exchange.
         places: The server of each proc.
-        apply_news: Called with news of procs of other servers: kind, incarnation, and procs.
-        add_server: Called when another server has described a job, with both names.
-        remove_server: Called when another server has forgotten a job, with both names.
+        crossing: Applies the news and the descriptions of other servers.
     """
 
     def __init__(
         self,
         exchange: Exchange,
         places: Places,
-        apply_news: Callable[[News], None],
-        add_server: Callable[[str, str], None],
-        remove_server: Callable[[str, str], None],
+        crossing: Crossing,
     ) -> None:
         self._exchange = exchange
         self._state = exchange.state
         self._places = places
-        self._apply_news = apply_news
-        self._add_server = add_server
-        self._remove_server = remove_server
+        self._crossing = crossing
         self._news: dict[Proc, tuple[int, int]] = {}
-        self._state.on(statelog.NEWS, lambda _origin, data: apply_news(_NEWS.read(data)))
+        self._state.on(statelog.NEWS, lambda _origin, data: crossing.apply_news(_NEWS.read(data)))
         self._state.on(statelog.JOB, self._apply_job)
-        self._state.on(statelog.FORGET, lambda origin, data: remove_server(origin, *FORGOTTEN.read(data)))
+        self._state.on(statelog.FORGET, lambda origin, data: crossing.remove_server(origin, *FORGOTTEN.read(data)))
         self._state.on(statelog.PROCS, self._apply_report)
         self._state.report(self._report)
 
@@ -137,7 +132,7 @@ class Jobs:
         if not known and not packed:
             raise broken(f"the servers of {nspace!r} are not known")
         self._places.add(origin, nspace, digest, PLACES.read(packed)[1] if not known else None)
-        self._add_server(origin, nspace)
+        self._crossing.add_server(origin, nspace)
         return _JOB.write((nspace, digest, b"")) if known and packed else None
 
     def _report(self, origin: str) -> Iterator[tuple[int, bytes]]:
@@ -167,7 +162,7 @@ class Jobs:
         jobs, news = _REPORT.read(data)
         if not self._exchange.launcher:
             for nspace in set(self._places.jobs_of(origin)).difference([job[0] for job in jobs]):
-                self._remove_server(origin, nspace)
+                self._crossing.remove_server(origin, nspace)
         for job in jobs:
             self._apply_job(origin, _JOB.write(job))
-        self._apply_news(news)
+        self._crossing.apply_news(news)

@@ -149,7 +149,7 @@ class Participant:
         self._parts = parts_field(lambda: self.coordinator.attendance.places)
         self._open: dict[int, LocalContribution] = {}
         session.handle(PART, self._take_contribution)
-        self._relay = Relay(session, self._parts.write)
+        self._relay = Relay(session, self._parts)
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []

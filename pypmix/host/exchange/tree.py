@@ -56,7 +56,7 @@ from pypmix.standard.errors import Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer, Part, Timer
@@ -231,13 +231,13 @@ class Relay:
 
     Args:
         session: The exchange.
-        pack: Writes contributions.
+        parts: The form of contributions in messages.
     """
 
-    def __init__(self, session: Exchange, pack: Callable[[Parts], bytes]) -> None:
+    def __init__(self, session: Exchange, parts: Field[Parts]) -> None:
         self.name = session.name
         self._session = session
-        self._pack = pack
+        self._parts = parts
         self._lanes: dict[Name, list[_Lane]] = {}
 
     def __len__(self) -> int:
@@ -289,7 +289,7 @@ class Relay:
         number = self._session.number()
         incoming = self._waiting(lane)
         parts = combined(lane.names, [part for each in incoming for part in each.parts])
-        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, self._pack(parts))))
+        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, self._parts.write(parts))))
         self._send(lane, number)
 
     def _send(self, lane: _Lane, number: int) -> None:

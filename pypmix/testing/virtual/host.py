@@ -94,11 +94,9 @@ class VirtualNode(LocalNode):
     def __init__(self, host: VirtualHost, number: int, hostname: str, tmpdir: str) -> None:
         self._host = host
         self.lost = False
-
-        def server(node: LocalNode) -> VirtualServer:
-            return VirtualServer(host.clock, partial(host.upcall, node), f"{SPACE}@0", tmpdir, hostname, number)
-
-        super().__init__(number, hostname, tmpdir, server, host.machine)
+        super().__init__(number, hostname, tmpdir, host.machine)
+        upcall = partial(host.upcall, self)
+        self.attach(VirtualServer(host.clock, upcall, f"{SPACE}@0", tmpdir, hostname, number))
 
     @property
     def here(self) -> bool:
@@ -183,7 +181,7 @@ class VirtualHost(ServingManager):
         """Open the servers and start the job."""
         if len(self.nodes) > 1:
             self.hub = Hub(clock=self.clock, delay=lambda _one, _other: self._pace(SHORT), between=links.between)
-            self._crossings = Crossings(self, hub=self.hub, now=self.clock.time)
+            self._crossings = Crossings(self, hub=self.hub)
             # The servers connect before the job starts.
             self.clock.run(self.clock.now + 1.0)
         for node in self.nodes:
