@@ -6,7 +6,6 @@ import os
 
 from pypmix.aio.waits import apart, call, shielded
 from pypmix.arguments import limit, proc_tuple
-from pypmix.engine import regex
 from pypmix.engine.select import open_server
 from pypmix.engine.serving import ServerOptions
 from pypmix.serverbase import (
@@ -24,10 +23,7 @@ from pypmix.serverbase import accept as accept
 from pypmix.standard.errors import NotInitialized, NotSupported
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.limits import Limits
-from pypmix.standard.ops import Notification, Output
 from pypmix.standard.ops.core import check_key, instances
-from pypmix.standard.ops.events import check_code
-from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT
 from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Info, Proc, check_name
 from pypmix.standard.values import info as make_info
 from pypmix.standard.values import infos
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done, OnUpcall, ServerSession
     from pypmix.engine.common import EngineInfo, Pending
     from pypmix.standard.jobinfo import JobDescription
+    from pypmix.standard.ops import Notification, Output
 
 
 _servers: dict[Server, Callable[[], None]] = {}
@@ -505,7 +502,9 @@ class Server:
         Example:
             >>> node_map = Server.generate_regex(["node1", "node2"])
         """
-        return regex.generate_nodes(nodes)
+        from pypmix.engine.regex import generate_nodes
+
+        return generate_nodes(nodes)
 
     @staticmethod
     def generate_ppn(ranks: Iterable[Iterable[int]]) -> str:
@@ -520,7 +519,9 @@ class Server:
         Example:
             >>> proc_map = Server.generate_ppn([[0, 1], [2, 3]])
         """
-        return regex.generate_ppn(ranks)
+        from pypmix.engine.regex import generate_ppn
+
+        return generate_ppn(ranks)
 
     @staticmethod
     def parse_regex(given: str | bytes) -> list[str]:
@@ -533,7 +534,9 @@ class Server:
             >>> Server.parse_regex(Server.generate_regex(["node1", "node2"]))
             ['node1', 'node2']
         """
-        return regex.parse_nodes(given)
+        from pypmix.engine.regex import parse_nodes
+
+        return parse_nodes(given)
 
     @staticmethod
     def parse_ppn(given: str | bytes) -> list[list[int]]:
@@ -546,7 +549,9 @@ class Server:
             >>> Server.parse_ppn(Server.generate_ppn([[0, 1], [2, 3]]))
             [[0, 1], [2, 3]]
         """
-        return regex.parse_ppn(given)
+        from pypmix.engine.regex import parse_ppn
+
+        return parse_ppn(given)
 
     # Events and output
 
@@ -561,6 +566,8 @@ class Server:
             >>> drain = Notification(EventCode.custom(-4242), server.proc, Range.LOCAL, (attrs.HOSTNAME("node1"),))
             >>> await server.notify(drain)
         """
+        from pypmix.standard.ops.events import Notification, check_code
+
         if not isinstance(event, Notification):
             raise TypeError(f"an event is a Notification, not {type(event).__name__}")
         check_code(event.code)
@@ -577,6 +584,8 @@ class Server:
         Example:
             >>> await server.deliver_output(Output(Proc("job1", 0), IOFChannel.STDOUT, b"a line\\n"))
         """
+        from pypmix.standard.ops.forwarding import DIAG, STDERR, STDOUT, Output
+
         if not isinstance(output, Output):
             raise TypeError(f"a piece of output is an Output, not {type(output).__name__}")
         check_proc(output.source)

@@ -20,9 +20,10 @@ import sys
 from argparse import ArgumentError, ArgumentTypeError, Namespace
 
 from pypmix._version import __version__
-from pypmix.cli.parser import USAGE, Parser, UsageError, add_help, did_you_mean, unknown_option
+from pypmix.cli.parser import Parser, add_help
 from pypmix.cli.reach import Reach, add_reach
 from pypmix.cli.streams import prepare
+from pypmix.cli.usage import USAGE, UsageError, did_you_mean, unknown_option
 from pypmix.engine.select import ENGINES
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.host.addresses import ANYWHERE, listening_address, own_addresses
 from pypmix.host.rosters.base import ElasticRoster, RosterError, Settings
 from pypmix.host.rosters.choosing import SLURM_JOB, choose

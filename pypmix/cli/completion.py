@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from pypmix.cli.options import OF_BOTH, OF_SESSIONS, OPTIONS
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.standard import keys
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ The table of the page "Commands" is written from it (`docs/_ext/equivalents.py`)
 
 from __future__ import annotations
 
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ import signal
 import time
 
 from pypmix.arguments import limit
-from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
+from pypmix.cli.usage import UsageError
 from pypmix.events import Event
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import LostConnection, OperationTimeout

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pypmix.arguments import timed
-from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
+from pypmix.cli.usage import UsageError
 from pypmix.standard import attrs
 from pypmix.standard.enums import AllocDirective
 

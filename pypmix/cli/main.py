@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
-from pypmix.host.signals import outlive
+from pypmix.host.signals import outlive, signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ application, with separate options.
 
 from __future__ import annotations
 
-import argparse
 import os
 
-from pypmix.cli.parser import Parser, Read, UsageError, add_help, unknown_option
+from pypmix.cli.usage import UsageError, unknown_option
 from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.binding import NONE, Binding
@@ -41,16 +40,6 @@ REPEATED = ("env", "preload")
 
 ONCE = ("mapping", "rank_by", "binding")
 """The options of which a command line may not give two values."""
-
-STAND_INS = {"--": "\0", "--warm": "--warm=\0"}
-"""The stand-ins of words while argparse reads.
-
-Each release of it treats `--` among a program's words in another way, and it would take the word after an option that
-may have a value as that value.
-"""
-WORDS = {text: word for word, text in STAND_INS.items()}
-DASHES = STAND_INS["--"]
-
 
 HELPS = ("-h", "--help")
 
@@ -104,7 +93,7 @@ def _one_of(choices: Sequence[str]) -> Callable[[str, str], str]:
 
 
 def _modules(name: str, text: str) -> tuple[str, ...]:
-    found = tuple(text.split(",")) if text.strip("\0") else ()
+    found = tuple(text.split(",")) if text else ()
     for module in found:
         if not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{name} takes names of modules such as numpy,scipy.linalg, not {module!r:.80}")
@@ -569,6 +558,9 @@ OPTIONS = (
     ),
 )
 
+NAMES = {name: option for option in OPTIONS for name in option.names}
+"""The options by each of their names."""
+
 
 class NodeSelection(Record):
     """The nodes that a command line requests, and how to reach them.
@@ -671,28 +663,20 @@ The exit code is that of the first rank that fails, 128 + n where signal n ended
 time ran out, 126 or 127 where a program cannot be executed or found."""
 
 
-def _parser(words: Sequence[str] = HELPS) -> Parser:
-    """Return the parser of the options that a command line may give; making all of them for each run would be slow."""
+def _print_help() -> None:
+    from argparse import REMAINDER, SUPPRESS
+
+    from pypmix.cli.parser import Parser, add_help
+
     usage = "pypmix run [OPTION]... PROGRAM [ARGUMENT]... [: ...]"
-    parser = Parser("pypmix run", description=HELP, usage=usage, argument_default=argparse.SUPPRESS)
-    # Only in groups: a parser also makes a help of each argument that is added to it directly, which is slow.
+    parser = Parser("pypmix run", description=HELP, usage=usage)
     groups = [parser.add_argument_group(f"options of {whose}") for whose in ("the job", "an application")]
-    groups[0].add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    every = any(word in HELPS for word in words)
+    groups[0].add_argument("program", nargs=REMAINDER, help=SUPPRESS)
     for option in OPTIONS:
-        if not every and not any(word.startswith(option.names) for word in words):
-            continue
-        terms: dict[str, Any] = {"dest": option.field, "help": option.help}
-        if option.field in REPEATED:
-            terms |= {"metavar": option.metavar, "action": "append"}
-        elif option.metavar:
-            read = _reader_of_one_value(option.read) if option.field in ONCE else option.read
-            terms |= {"metavar": option.metavar, "action": Read, "read": read}
-        else:
-            terms["action"] = "store_true"
-        groups[option.per_app].add_argument(*option.names, **terms)
+        terms: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"action": "store_true"}
+        groups[option.per_app].add_argument(*option.names, help=option.help, **terms)
     add_help(groups[0])
-    return parser
+    parser.print_help()
 
 
 def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
@@ -710,9 +694,9 @@ def parse(words: Sequence[str], env: Variables[str, str]) -> Request:
     counted = True
     remarks: list[str] = []
     segments = _translated_segments(words)
-    parser = _parser([word for segment in segments for word in segment])
+    once: dict[str, Callable[[str, str], object]] = {}
     for segment in segments:
-        given, program = _options(parser, segment)
+        given, program = _options(segment, once)
         counted = counted and "np" in given
         if not program:
             raise UsageError("no program to run was given" + (" after ':'" if apps else ""))
@@ -821,7 +805,7 @@ def parse_session(words: Sequence[str], env: Variables[str, str]) -> Request:
         UsageError: They cannot be carried out.
     """
     translated = _translated(list(words), [])
-    given, program = _options(_parser(translated), translated)
+    given, program = _options(translated, {})
     if program:
         raise UsageError(f"a session has one name, and its jobs have the programs: {program[0]:.80}")
     if theirs := given.keys() - OF_SESSIONS - OF_BOTH:
@@ -908,22 +892,66 @@ def _segments(words: Sequence[str]) -> list[list[str]]:
     return segments
 
 
-def _options(parser: Parser, words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options at the start of an application's words, and the words of its program."""
-    try:
-        found, unknown = parser.parse_known_args([STAND_INS.get(word, word) for word in words])
-    except argparse.ArgumentError as error:
-        # Invalid values raise `UsageError`; argparse itself only refuses a value too few or too many.
-        name = str(error.argument_name).partition("/")[0]
-        metavar = next(option.metavar for option in OPTIONS if name in option.names)
-        raise UsageError(f"{name} needs a value: {name} {metavar}" if metavar else f"{name} takes no value") from None
-    if unknown:
-        raise unknown_option(unknown[0], [name for option in OPTIONS for name in option.names])
-    given: dict[str, Any] = {field: "--" if value == DASHES else value for field, value in vars(found).items()}
-    program: list[str] = given.pop("program")
-    if program[:1] == [DASHES]:
-        del program[0]
-    return given, [WORDS.get(word, word) for word in program]
+def _options(words: list[str], once: dict[str, Callable[[str, str], object]]) -> tuple[dict[str, Any], list[str]]:
+    """Return the options at the start of an application's words, and the words of its program.
+
+    Not by argparse: it takes longer to import than such a job takes to start.
+
+    Args:
+        words: The words.
+        once: The readers of options that may have one value only, of all applications.
+    """
+    given: dict[str, Any] = {}
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if word == "--":
+            break
+        if word == "-" or not word.startswith("-"):
+            place -= 1
+            break
+        if word in HELPS:
+            _print_help()
+            raise SystemExit(0)
+        name, text = word, None
+        if word not in NAMES:
+            name, _, text = word.partition("=")
+            if name not in NAMES and word[:2] in NAMES:
+                # A short option with its value in the same word.
+                name, text = word[:2], word[2:]
+            elif name not in NAMES:
+                raise unknown_option(word, NAMES)
+        option = NAMES[name]
+        if not option.metavar:
+            if text is not None:
+                raise UsageError(f"{option.names[0]} takes no value")
+            given[option.field] = True
+            continue
+        if text is None and option.field == "warm":
+            text = ""
+        elif text is None:
+            if place == len(words) or not _is_value(words[place]):
+                raise UsageError(f"{option.names[0]} needs a value: {option.names[0]} {option.metavar}")
+            text = words[place]
+            place += 1
+        if option.field in REPEATED:
+            given.setdefault(option.field, []).append(text)
+            continue
+        read = option.read
+        if option.field in ONCE:
+            read = once.setdefault(option.field, _reader_of_one_value(read))
+        given[option.field] = read(name, text)
+    return given, words[place:]
+
+
+def _is_value(word: str) -> bool:
+    """Return True if the word after an option may be its value, and is not an option."""
+    if not word.startswith("-") or word in ("-", "--"):
+        return True
+    if word.partition("=")[0] in NAMES or word in HELPS:
+        return False
+    return " " in word or word[1:].replace(".", "", 1).isdecimal()
 
 
 def _translated_segments(words: Sequence[str]) -> list[list[str]]:
@@ -967,8 +995,7 @@ def _translated(words: list[str], common: list[str]) -> list[str]:
 def find_option(word: str) -> Option | None:
     """Return the option that a word names, by one dash too, as other launchers accept; None if it names none."""
     name = word.partition("=")[0]
-    names = (name, f"-{name}") if len(name) > 2 else (name,)
-    return next((option for option in OPTIONS for each in names if each in option.names), None)
+    return NAMES.get(name) or (NAMES.get(f"-{name}") if len(name) > 2 else None)
 
 
 def _setting(text: str, env: Variables[str, str], remarks: list[str]) -> list[tuple[str, str]]:

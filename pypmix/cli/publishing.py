@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 
 from pypmix.arguments import timed
-from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
+from pypmix.cli.usage import UsageError
 from pypmix.standard import attrs
 from pypmix.standard.enums import Persist, Range
 from pypmix.standard.errors import NotFound, OperationTimeout

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 
-from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
+from pypmix.cli.usage import UsageError
 from pypmix.standard import attrs
 from pypmix.standard.attr import Attr
 from pypmix.standard.logtext import printable

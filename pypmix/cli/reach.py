@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.engine.select import requested
 from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import LostConnection, PMIxError, Unreachable

@@ -9,8 +9,8 @@ import sys
 from functools import partial
 
 from pypmix.cli.options import parse
-from pypmix.cli.parser import USAGE, UsageError
 from pypmix.cli.streams import occupy
+from pypmix.cli.usage import USAGE, UsageError
 from pypmix.host.extensions import load_extension
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, listed
 from pypmix.host.rosters.choosing import LOCAL, is_marked

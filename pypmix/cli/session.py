@@ -9,8 +9,8 @@ import signal
 import sys
 from functools import partial
 
-from pypmix.cli.parser import USAGE, UsageError, did_you_mean
 from pypmix.cli.streams import prepare
+from pypmix.cli.usage import USAGE, UsageError, did_you_mean
 from pypmix.host.sessions import DEFAULT, ask, check_name, enter, is_alive, names
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import printable_lines

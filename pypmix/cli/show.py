@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TextIO
 
-from pypmix.cli.parser import columns
 from pypmix.cli.streams import styled, takes_all
+from pypmix.cli.usage import columns
 from pypmix.standard.logtext import printable
 from pypmix.standard.record import Record
 from pypmix.standard.types import Info, Proc, Value

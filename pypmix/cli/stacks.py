@@ -9,8 +9,8 @@ import sys
 import threading
 from typing import Any
 
-from pypmix.cli.parser import UsageError
 from pypmix.cli.reach import Reach
+from pypmix.cli.usage import UsageError
 from pypmix.standard import attrs
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.logtext import printable_lines

@@ -178,6 +178,20 @@ class ServerSession(Protocol):
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
         """
 
+    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
+        """Call `register`, which registers an nspace, at the latest before the first client is served.
+
+        It may be called on the server's thread, and its errors are logged then. Until then, registrations of procs of
+        the nspace wait with it.
+
+        Args:
+            nspace: The nspace, which is not registered yet.
+            register: Calls `register_nspace` for it, and may call `register_resources`.
+        """
+
+    def prepare(self) -> None:
+        """Do soon, on the server's thread, what the first client would otherwise wait for."""
+
     def deregister_nspace(self, nspace: str) -> None:
         """Forget an nspace and all data of its procs; connected clients lose their connection."""
 

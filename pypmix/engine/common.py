@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SLURM = "slurm.pmix."
 """The prefix of the nspaces of Slurm's job steps; `pypmix.engine.slurm` has their limits."""
+SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
+"""The variable with the address of a server of the Python engine, a space, and the path of its Unix-domain socket."""
 LONGEST_SLEEP = 86400.0
 """The most seconds that a poll sleeps at a time."""
 

@@ -16,7 +16,6 @@ from pypmix.standard.errors import Unreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Collection
 
 NETLINK_SOCK_DIAG = 4
@@ -95,21 +94,30 @@ def described(uid: int) -> str:
     return f"user {uid}"
 
 
-def listen_on_loopback(backlog: int | None = None) -> socket.socket:
+def listen_on_loopback(backlog: int = 128) -> _socket.socket:
     """Return a listener on this machine's loopback address of IPv4, or else of IPv6.
 
     Raises:
         OSError: There is no loopback address.
     """
-    import socket
-
     try:
-        return socket.create_server(("127.0.0.1", 0), backlog=backlog)
+        return _listen(_socket.AF_INET, "127.0.0.1", backlog)
     except OSError as error:
         try:
-            return socket.create_server(("::1", 0), family=socket.AF_INET6, backlog=backlog)
+            return _listen(_socket.AF_INET6, "::1", backlog)
         except OSError:
             raise error from None
+
+
+def _listen(family: int, address: str, backlog: int) -> _socket.socket:
+    listener = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        listener.bind((address, 0))
+        listener.listen(backlog)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 class Owners:
@@ -153,21 +161,20 @@ class Owners:
         if os.geteuid() == self._unclear:
             self.trouble = f"{self.doubt}, as which this process runs, too"
             return
-        import socket
-
+        opened: list[_socket.socket] = []
         try:
-            with (
-                listen_on_loopback() as listener,
-                # create_connection would resolve the address, for which Python imports the tables of IDNA.
-                socket.socket(listener.family) as here,
-            ):
-                here.settimeout(PROBE_SECONDS)
-                here.connect(listener.getsockname())
-                # The addresses identify this connection, even if other processes connect at the same time.
-                uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
+            opened.append(listener := listen_on_loopback())
+            opened.append(here := _socket.socket(listener.family, _socket.SOCK_STREAM))
+            here.settimeout(PROBE_SECONDS)
+            here.connect(listener.getsockname())
+            # The addresses identify this connection, even if other processes connect at the same time.
+            uid = self._ask(here.family, here.getsockname(), here.getpeername(), ESTABLISHED)
         except OSError as error:
             self.trouble = f"this process cannot connect to itself: {error.strerror or error}"
             return
+        finally:
+            for each in opened:
+                each.close()
         if uid != os.geteuid():
             self.trouble = "the kernel has no sock_diag for TCP (inet_diag, tcp_diag), or does not let this process ask"
 

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+RENDEZVOUS_VARIABLES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
+"""Variables with the path of the file that a launcher writes for the tool that has started it."""
+
+
 def temporary_folder(env: Mapping[str, str]) -> str:
     """Return the folder for temporary files: TMPDIR if it can be used, the system's folders otherwise."""
     for folder in (env.get("TMPDIR"), "/tmp", "/var/tmp"):
@@ -36,6 +40,11 @@ def open_private(path: str) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def rendezvous_file(env: Mapping[str, str]) -> str | None:
+    """Return the rendezvous file that the environment names; None if it exists: then it is not to be written."""
+    return next((env[name] for name in RENDEZVOUS_VARIABLES if env.get(name) and not os.path.lexists(env[name])), None)
 
 
 def working_directory() -> str:

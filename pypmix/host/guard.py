@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 
-from pypmix.host.signals import BLOCKED
+from pypmix.host.signals import BLOCKED, signal
 from pypmix.host.terms import GRACE
 
 # A shell that sleeps in `read` costs a third of a millisecond to start and a megabyte to keep. Its input ends

@@ -10,10 +10,8 @@ from pypmix.standard.types import DataArray
 from pypmix.topology.bitmaps import bitmap, parse_list
 from pypmix.topology.files import Files
 from pypmix.topology.kernel import read_machine
-from pypmix.topology.locality import format_locality
 from pypmix.topology.machine import PACKAGE
 from pypmix.topology.shape import Shape
-from pypmix.topology.xml import write_xml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +54,8 @@ def resources() -> tuple[Info, ...]:
     machine = this_machine()
     if machine is None:
         return ()
+    from pypmix.topology.xml import write_xml
+
     return (attrs.HWLOC_XML_V2(write_xml(machine)),)
 
 
@@ -121,6 +121,8 @@ def _is_about(infos: tuple[Info, ...], hostname: str) -> bool:
 
 def _places(machine: Machine, node: NodeLayout, hostname: str) -> dict[int, list[Info]]:
     """Return the infos about the places of the bound ranks of this node."""
+    from pypmix.topology.locality import format_locality
+
     shared: dict[str, tuple[Info, ...]] = {}
     packages = machine.of_type(PACKAGE)
     on_package: dict[int, int] = {}

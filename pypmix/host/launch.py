@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import sys
 
 from pypmix.host.pmi.registration import PREPUT
+from pypmix.host.signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -283,9 +283,12 @@ def raise_descriptor_limit(ranks: int, files: int = 0) -> tuple[int, int] | None
     Raises:
         OSError: The hard limit does not allow so many.
     """
+    wanted = ranks * DESCRIPTORS_PER_RANK + files + 64
+    # The soft limit: most jobs fit, and need not import the module.
+    if wanted <= os.sysconf("SC_OPEN_MAX"):
+        return None
     import resource
 
-    wanted = ranks * DESCRIPTORS_PER_RANK + files + 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or wanted <= soft:
         return None

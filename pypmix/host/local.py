@@ -18,9 +18,8 @@ adds to a `ServingManager` is a beginning, an end, and this process's signals.
 
 from __future__ import annotations
 
+import _socket
 import os
-import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from functools import partial
 from pypmix.clusters import check_cluster
 from pypmix.host import launch
 from pypmix.host.extensions import load_extension
-from pypmix.host.folders import temporary_folder
+from pypmix.host.folders import rendezvous_file, temporary_folder
 from pypmix.host.job import Application, is_sole_proof, new_nspace
 from pypmix.host.loop import Loop
 from pypmix.host.machine import POLL, Machine
@@ -39,9 +38,8 @@ from pypmix.host.outcome import TIMED_OUT, JobsOutcome, pending_text, signal_tex
 from pypmix.host.placing import ANYWHERE
 from pypmix.host.processes import readable_here
 from pypmix.host.serving import ServingManager
-from pypmix.host.signals import ENDING, LOOK, Signals
+from pypmix.host.signals import ENDING, LOOK, Signals, signal
 from pypmix.host.terms import GRACE, Terms, check_restarts
-from pypmix.host.tools import rendezvous_file
 from pypmix.host.unconnected import UnconnectedRanks, is_unconnected
 from pypmix.server import Server
 from pypmix.serverbase import check_nspace
@@ -171,7 +169,7 @@ class LocalHost(ServingManager):
         if terms is not None:
             check_restarts(terms, engine == "native", remote is not None)
         self._joining = _joining(cluster, join, address, engine)
-        hostname = socket.gethostname() or "localhost"
+        hostname = _socket.gethostname() or "localhost"
         # Used in file names, and in a pattern of the guard.
         label = "".join([c if c.isascii() and c.isalnum() else "-" for c in hostname.partition(".")[0]])
         inherited = launch.inherited_environment(os.environ if env is None else env)

@@ -6,13 +6,13 @@ A launcher, a daemon and a user's `Host` have one each. All of it belongs to the
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from pypmix.host import launch, orphans
 from pypmix.host.folders import remove, working_directory
 from pypmix.host.guard import Guard
 from pypmix.host.pmi.service import PmiService
+from pypmix.host.signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

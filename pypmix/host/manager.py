@@ -23,7 +23,6 @@ from pypmix.standard._typing import TypeVar
 from pypmix.standard.errors import NotInitialized, PMIxError
 from pypmix.standard.logtext import get_logger, printable, printable_lines
 from pypmix.standard.naming import common_job, name_proc
-from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
 TYPE_CHECKING = False
@@ -379,6 +378,8 @@ class Manager(JobHost):
 
     def notify(self, event: Notification) -> None:
         """Raise an event on all nodes, or only on the node of its source if its range is local."""
+        from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
+
         narrow = len(self.nodes) > 1 and event.range in (RANGE_LOCAL, RANGE_PROC_LOCAL)
         for node in (self.node_of(event.source),) if narrow else self.nodes:
             try:

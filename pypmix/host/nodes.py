@@ -159,7 +159,10 @@ class LocalNode(HostNode):
         return True
 
     def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
-        """Register a job with the server."""
+        """Register a job with the server, at the latest when the first client connects."""
+        self.server.session.register_later(job.nspace, lambda: self._register(job, number, ranks))
+
+    def _register(self, job: JobLayout, number: int, ranks: Sequence[int]) -> None:
         if not ranks:
             self.server.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ranks)
             return

@@ -9,11 +9,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def adopt() -> bool:
     """Make this process the parent of its descendants that lose theirs; return True if that is possible here."""
-    # Costs 2 ms to import, so it is done while the ranks start.
-    import ctypes
+    # Not `ctypes`, which makes a class of each type of C, for this one call.
+    import _ctypes
 
     try:
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
+        return bool(_ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
     except (AttributeError, OSError):
         return False
 

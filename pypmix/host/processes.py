@@ -9,7 +9,6 @@ does not report that a process group is empty, so this is polled.
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from pypmix.host import launch, orphans
@@ -17,6 +16,7 @@ from pypmix.host.loop import READ, vital
 from pypmix.host.machine import POLL
 from pypmix.host.output import channel
 from pypmix.host.running import NUMBERS, Share
+from pypmix.host.signals import signal
 from pypmix.standard import attrs, keys
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import RANK_WILDCARD
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pypmix.host.output import Sink
     from pypmix.host.rank import Rank
     from pypmix.host.running import Launch
+
+PREPARE_SECONDS = 0.01
+"""Seconds after which the server prepares for clients: a rank that still runs may soon be one."""
 
 UNKNOWN = 255
 """The exit code of a process that other code of this program has collected."""
@@ -67,6 +70,7 @@ class LocalShare(Share):
         for _ in self.starting(apps, programs):
             pass
         self.launch.share_started()
+        self.host.loop.later(PREPARE_SECONDS, self.node.server.session.prepare)
 
     def starting(self, apps: Sequence[Application], programs: Sequence[str]) -> Generator[Rank, None, None]:
         if self.launch.is_failed:

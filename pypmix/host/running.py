@@ -19,7 +19,6 @@ loop:
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from pypmix.engine.faults import fault
@@ -30,6 +29,7 @@ from pypmix.host.machine import KILLED_SECONDS, POLL
 from pypmix.host.outcome import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Outcome, listed
 from pypmix.host.output import Copy, Sink, Stream
 from pypmix.host.rank import Rank
+from pypmix.host.signals import signal
 from pypmix.standard.errors import NotInitialized
 from pypmix.standard.logtext import get_logger
 from pypmix.standard.types import Proc

@@ -18,7 +18,6 @@ from pypmix.host import answertable
 from pypmix.host.manager import Manager
 from pypmix.host.outcome import exit_code
 from pypmix.host.rank import CONNECTED, FINALIZED
-from pypmix.host.tools import remove_departed
 from pypmix.standard.errors import LostConnection, NotSupported, PMIxError
 from pypmix.standard.logtext import printable
 from pypmix.standard.ops import ClientAborted, ClientConnected, ClientFinalized, ClientLost
@@ -148,7 +147,7 @@ class ServingManager(Manager):
                 # After its earlier requests.
                 if crossings is not None:
                     self._cross(crossings.finalized, node, op.proc)
-                self.turns.add(op.proc, lambda: remove_departed(self, op.proc))
+                self.turns.add(op.proc, partial(self._remove_departed, op.proc))
             case ClientLost():
                 found = self.find(op.proc)
                 if found is not None:
@@ -156,7 +155,12 @@ class ServingManager(Manager):
                     found[1].left = min(found[1].left, time.monotonic())
                 if crossings is not None:
                     self._cross(crossings.departed, node, op.proc)
-                self.turns.add(op.proc, lambda: remove_departed(self, op.proc))
+                self.turns.add(op.proc, partial(self._remove_departed, op.proc))
+
+    def _remove_departed(self, proc: Proc) -> None:
+        from pypmix.host.tools import remove_departed
+
+        remove_departed(self, proc)
 
     def _cross(self, report: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
         if self._crossings is not None and self._crossings.prompt:

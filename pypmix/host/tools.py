@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 from pypmix.host.rank import CONNECTED
 from pypmix.standard.ops import ToolConnected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pypmix.engine.base import Upcall
     from pypmix.host.manager import Manager
     from pypmix.standard.types import Proc
-
-FILES = ("PMIX_LAUNCHER_RNDZ_FILE", "PMIX_LAUNCHER_RENDEZVOUS_FILE")
-"""Variables with the path of the file that a launcher writes for the tool that has started it."""
 
 
 class Admitted:
@@ -53,11 +48,6 @@ class Orphanage:
         for rank in [rank for job in jobs for rank in job.ranks if rank.input is not None]:
             assert rank.input is not None
             rank.input.write(b"")
-
-
-def rendezvous_file(env: Mapping[str, str]) -> str | None:
-    """Return the rendezvous file that the environment names; None if it exists: then it is not to be written."""
-    return next((env[name] for name in FILES if env.get(name) and not os.path.lexists(env[name])), None)
 
 
 def remove_departed(host: Manager, proc: Proc) -> None:

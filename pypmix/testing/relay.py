@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
+from pypmix.engine.common import SOCKET_VARIABLE
 from pypmix.host.loop import READ, WRITE
-from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -12,7 +10,7 @@ MAX_NUMBER = 1 << 16
 """The largest number in a text that is read: sets are integers, and one number could fill the memory."""
 
 _WORD = 32
-_NUMBER = re.compile(r"\s*\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+_NUMBER = r"\s*\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)"
 
 
 def bitmap(numbers: Iterable[int]) -> int:
@@ -98,12 +96,37 @@ def parse_list(text: str) -> int:
         >>> parse_list("0-3,8") == 0b100001111
         True
     """
+    plain = _parse_plain_list(text)
+    return _parse_any_list(text) if plain is None else plain
+
+
+def _parse_plain_list(text: str) -> int | None:
+    """Return the set of a list as the kernel writes it; None for another text."""
+    found = 0
+    for part in text.split(",") if text else ():
+        first, dash, last = part.partition("-")
+        for word in (first, last) if dash else (first,):
+            if not word.isdecimal() or not word.isascii() or len(word) > 1 and word[0] == "0" or len(word) > 5:
+                return None
+        low = int(first)
+        high = int(last) if dash else low
+        if not low <= high <= MAX_NUMBER:
+            return None
+        found |= ranges(low, high)
+    return found
+
+
+def _parse_any_list(text: str) -> int:
+    # Few texts need it, and every launcher would pay for the import.
+    import re
+
+    number_at = re.compile(_NUMBER).match
     found = 0
     position, begin = 0, -1
     while position < len(text):
         while text[position : position + 1] in (",", " ") and position < len(text):
             position += 1
-        matched = _NUMBER.match(text, position)
+        matched = number_at(text, position)
         if matched is None:
             raise ValueError(f"a set of CPUs is written as 0-3,8, not as {text!r:.80}")
         word = matched.group(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from pypmix.standard.record import Record
 from pypmix.topology.machine import (
     BLOCK,
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 BUS = "/sys/bus/pci/devices"
 
-_ADDRESS = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 _CLASSES = {"net": NETWORK, "infiniband": OPENFABRICS, "block": BLOCK, "drm": GPU}
 _IMPORTANT = (0x01, 0x02, 0x03, 0x0B, 0x12)
 """The classes of PCI devices that programs use: storage, networks, displays, processors, accelerators."""
@@ -43,6 +40,15 @@ ORDER = {NVIDIA: ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 _KNOWN_BY = {NVIDIA: ("NVIDIAUUID", "GPU-"), AMD: ("AMDUUID", "GPU-")}
 
 
+def _is_address(name: str) -> bool:
+    """Return True for the address of a PCI device, such as `0000:3b:00.0`."""
+    domain, _, rest = name.partition(":")
+    bus, _, rest = rest.partition(":")
+    slot, _, function = rest.partition(".")
+    sizes = len(domain) >= 4 and len(bus) == len(slot) == 2 and len(function) == 1
+    return sizes and function in "01234567" and not (domain + bus + slot).strip("0123456789abcdef")
+
+
 def add_devices(files: Files, machine: Machine) -> None:
     """Attach the PCI devices that programs use to a machine, with the operating system's devices on them."""
     made = _pci_devices(files)
@@ -58,11 +64,11 @@ def _pci_devices(files: Files) -> dict[str, tuple[Object, list[str]]]:
     """Return the PCI devices and bridges by address, each with the addresses of the bridges above it."""
     found = {}
     for name in sorted(files.names(BUS)):
-        if not _ADDRESS.fullmatch(name):
+        if not _is_address(name):
             continue
         folder = f"{BUS}/{name}"
         kind = (files.number(f"{folder}/class") or 0) >> 8
-        above = [part for part in files.real(folder).split("/") if _ADDRESS.fullmatch(part)][:-1]
+        above = [part for part in files.real(folder).split("/") if _is_address(part)][:-1]
         if kind == _BRIDGE_KIND:
             found[name] = _bridge(files, folder, name, kind), above
         elif kind >> 8 in _IMPORTANT or kind in _IMPORTANT_KINDS:
@@ -150,7 +156,7 @@ def _system_devices(files: Files, made: dict[str, tuple[Object, list[str]]]) -> 
             device = Object(OS_DEVICE)
             device.attributes = {"name": name, "osdev_type": str(kind)}
             device.infos = _infos(files, path, kind)
-            address = next((part for part in reversed(real.split("/")) if _ADDRESS.fullmatch(part)), "")
+            address = next((part for part in reversed(real.split("/")) if _is_address(part)), "")
             if address in made:
                 made[address][0].add(device)
             found.append(device)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from pypmix.standard.types import Proc
 
-SOCKET_VARIABLE = "PYPMIX_SERVER_SOCKET"
-"""The variable with the address of a server of this engine, a space, and the path of its Unix-domain socket."""
-
 VERSION = "pypmix.version"
 
 WITHDRAW = 200

@@ -9,7 +9,7 @@ import pytest
 from lib.command import Command
 from pypmix import Rank
 from pypmix.cli.options import OPTIONS, Request, parse
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.host import Application
 from pypmix.host.terms import Terms
 

@@ -12,7 +12,7 @@ import pytest
 from lib.fake_server import serving
 from pypmix.arguments import limit, seconds
 from pypmix.cli.options import parse
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.engine.alarms import Alarms
 from pypmix.engine.common import LONGEST_SLEEP, sleep_for
 from pypmix.engine.native.quirks import deadline

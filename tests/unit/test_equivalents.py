@@ -6,7 +6,7 @@ import pytest
 
 from pypmix.cli.equivalents import EQUIVALENTS, has_equivalent, translate
 from pypmix.cli.options import HELPS, find_option, parse
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 
 
 def dashed(name):

@@ -11,7 +11,7 @@ import pypmix
 from lib.server_cluster import Cluster
 from lib.server_world import Client, World, text
 from pypmix.cli.options import parse
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.engine.python.node import TURN
 from pypmix.host import Application, Host, LocalHost
 from pypmix.host.loop import Loop, Turns

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pypmix import Client, EventCode, Job, NotFound, Proc, ProcSet, attrs
 from pypmix.cli.options import parse
-from pypmix.cli.parser import UsageError
+from pypmix.cli.usage import UsageError
 from pypmix.engine.psets import names_of, new_pset
 from pypmix.host import Application
 from pypmix.host.job import JobLayout, NodeLayout

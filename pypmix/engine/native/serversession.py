@@ -364,6 +364,13 @@ class NativeServer:
             return
         self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Parts(_proc(Proc.unchecked(nspace, 0))))
 
+    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
+        """See `ServerSession.register_later`: at once, since the library serves clients without asking."""
+        register()
+
+    def prepare(self) -> None:
+        """See `ServerSession.prepare`: nothing is left to do."""
+
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
         node = self.node

@@ -32,12 +32,12 @@ that has attached.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import errno
 import math
 import os
 import select
-import socket
 import threading
 import time
 from collections import deque
@@ -103,7 +103,7 @@ class Link:
         "watched",
     )
 
-    def __init__(self, reactor: Reactor, connection: socket.socket) -> None:
+    def __init__(self, reactor: Reactor, connection: _socket.socket) -> None:
         self._reactor = reactor
         self._closing = False
         self._out: list[bytes] = []
@@ -113,7 +113,7 @@ class Link:
         self.is_client = False
         self.watched = 0
         self.owner: Owner | None = None
-        self.socket: socket.socket | None = connection
+        self.socket: _socket.socket | None = connection
 
     def send(self, data: bytes) -> None:
         """Send without blocking; a peer that leaves too much unread is dropped."""
@@ -296,7 +296,7 @@ class Reactor:
         self._links: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._timers = Heap()
-        self._listeners: dict[int, socket.socket] = {}
+        self._listeners: dict[int, _socket.socket] = {}
         self._guests: dict[int, tuple[int, Callable[[], None]]] = {}
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
@@ -458,7 +458,7 @@ class Reactor:
         if alarm.call is not None:
             self._timers.put(alarm)
 
-    def listen(self, listener: socket.socket, opened: Callable[[Link], None]) -> None:
+    def listen(self, listener: _socket.socket, opened: Callable[[Link], None]) -> None:
         """Accept connections; `opened` is called with each, of all listeners."""
         listener.setblocking(False)
         self._listeners[listener.fileno()] = listener
@@ -503,7 +503,7 @@ class Reactor:
                 self._epoll.unregister(connection)
                 link.watched = 0
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(_socket.SHUT_RDWR)
             connection.close()
 
     def broken(self, link: Link, reason: str = "") -> None:
@@ -703,10 +703,10 @@ class Reactor:
         if self._guests.get(fd) is guest:
             self._epoll.register(fd, guest[0])
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: _socket.socket) -> None:
         for _ in range(ACCEPTS):
             try:
-                connection, _address = listener.accept()
+                fd, _address = listener._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return
             except OSError as error:
@@ -716,9 +716,10 @@ class Reactor:
                     self.call_later(ACCEPT_PAUSE, lambda: self._epoll.modify(listener, _READ))
                     return
                 continue
+            connection = _socket.socket(listener.family, listener.type, listener.proto, fd)
             connection.setblocking(False)
-            if connection.family != socket.AF_UNIX:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family != _socket.AF_UNIX:
+                connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
             link = Link(self, connection)
             self._links[connection.fileno()] = link
             self.watch(link, _READ)
@@ -771,7 +772,7 @@ class Reactor:
             self.discard(link)
         for listener in self._listeners.values():
             with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
+                listener.shutdown(_socket.SHUT_RDWR)
             listener.close()
         self._listeners.clear()
         self._timers.clear()

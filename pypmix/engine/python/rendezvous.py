@@ -6,9 +6,9 @@ folders for temporary files, by the server's pid, by its nspace, or for any serv
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
-import socket
 import stat
 import time
 
@@ -234,6 +234,8 @@ def _is_in_use(path: str) -> bool:
     # The pid may be another process's by now, but then the address has no listener.
     family, _, address = contact.address.partition("://")
     host, _, port = address.rpartition(":")
+    import socket
+
     kind = socket.AF_INET6 if family == "tcp6" else socket.AF_INET
     with socket.socket(kind, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_SECONDS)
@@ -252,7 +254,7 @@ def host_names(host: str = "") -> tuple[str, ...]:
 
     Releases up to 5.x leave the domain out, later ones do not.
     """
-    full = host or socket.gethostname() or "localhost"
+    full = host or _socket.gethostname() or "localhost"
     short = full if full.replace(".", "").isdecimal() else full.partition(".")[0]
     return (full,) if full == short else (full, short)
 

@@ -14,27 +14,25 @@ environment of ranks (`client_env`), and the border between threads.
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import os
-import signal
-import socket
 import threading
-from functools import partial
+from functools import cached_property, partial
 from threading import get_ident
 
 from pypmix._version import __version__
-from pypmix.engine.common import MUNGE, UNCHECKED, EngineInfo, configured_security, security_modules
+from pypmix.engine.common import MUNGE, SOCKET_VARIABLE, UNCHECKED, EngineInfo, configured_security, security_modules
 from pypmix.engine.faults import fault, traced
 from pypmix.engine.peeruid import is_current_user, listen_on_loopback
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
-from pypmix.engine.python.server import Server
 from pypmix.engine.serving import Notes, ServerOptions
+from pypmix.standard import statuses
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops.core import check_key
 from pypmix.standard.types import Proc
-from pypmix.wire.additions import SOCKET_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from pypmix.engine.common import Pending
     from pypmix.engine.python.node import Applicant, Link
     from pypmix.engine.python.processes import Process
+    from pypmix.engine.python.server import Server
     from pypmix.standard.jobinfo import JobInfo
     from pypmix.standard.limits import Limits
     from pypmix.standard.ops import Notification, Op, Output
@@ -89,14 +88,14 @@ def _modules(names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def _open_local_listener(folder: str, port: int) -> tuple[socket.socket | None, str]:
+def _open_local_listener(folder: str, port: int) -> tuple[_socket.socket | None, str]:
     """Return a Unix-domain socket for clients of this engine, and its path; None and "" if it cannot be made.
 
     A folder that only this user can enter keeps other users away, and the kernel reports the user of a connection.
     """
     path = os.path.join(folder, f"pypmix-{os.getpid()}-{port}")
     try:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     except OSError:
         # A sandbox may allow no such sockets.
         return None, ""
@@ -219,12 +218,16 @@ class ServerSession:
         self.security = _modules(options.security)
         self.proc = options.proc
         self.info = EngineInfo("python", ANNOUNCED)
-        self.hostname = options.hostname or socket.gethostname()
+        self.hostname = options.hostname or _socket.gethostname()
         self.tmpdir = options.folder
         self.system_tmpdir = options.system_tmpdir or temporary_folder(os.environ)
         self._on_upcall = on_upcall
         self.log = Notes(self.proc, on_log).add
         self._depth = 0
+        self._limits = options.limits
+        self._put_off: dict[str, list[Callable[[], None]]] | None = {}
+        """The registrations of each job whose registration may wait for the first client; None once there was one."""
+        self._putting_off = threading.Lock()
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
         self._post: Post | None = None
@@ -236,25 +239,41 @@ class ServerSession:
             self._announce(options)
         else:
             self._reactor: Thread = reactor
-            self._server = Server(reactor, self, self.proc, self.security, options.limits)
 
     def _listen(self, limits: Limits) -> None:
         with contextlib.ExitStack() as undo:
-            listener = undo.enter_context(listen_on_loopback(BACKLOG))
+            listener = listen_on_loopback(BACKLOG)
+            undo.callback(listener.close)
             host, self.port = listener.getsockname()[:2]
             self._address = f"tcp6://[{host}]:{self.port}" if ":" in host else f"tcp4://{host}:{self.port}"
             self._reactor = own = Reactor(f"pypmix-server-{self.port}", self.log, limits)
             undo.callback(own.stop)
-            self._server = Server(own, self, self.proc, self.security, limits)
-            own.listen(listener, self._server.opened)
+            own.listen(listener, self.opened)
             beside, self._path = _open_local_listener(self.tmpdir, self.port)
             if beside is not None:
-                undo.enter_context(beside)
+                undo.callback(beside.close)
                 undo.callback(os.unlink, self._path)
-                own.listen(beside, self._server.opened)
+                own.listen(beside, self.opened)
             self._warn(own.owners.trouble)
             own.start()
             undo.pop_all()
+
+    @cached_property
+    def _server(self) -> Server:
+        """The machine, made on the reactor's thread when it is needed: many jobs have no client that connects."""
+        from pypmix.engine.python.server import Server
+
+        # Registrations that were put off use it.
+        self._server = machine = Server(self._reactor, self, self.proc, self.security, self._limits)
+        with self._putting_off:
+            put_off, self._put_off = self._put_off or {}, None
+        for functions in put_off.values():
+            for function in functions:
+                try:
+                    function()
+                except Exception as error:
+                    self.log(f"a job cannot be registered: {traced(error)}")
+        return machine
 
     def _announce(self, options: ServerOptions) -> None:
         nspace, rank = self.proc
@@ -349,6 +368,40 @@ class ServerSession:
 
     # Calls of hosts, from any thread.
 
+    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
+        """See `pypmix.engine.base.ServerSession.register_later`."""
+        with self._putting_off:
+            if self._put_off is not None:
+                if nspace in self._put_off:
+                    raise PMIxError(
+                        f"the nspace {nspace!r} is registered already",
+                        status=statuses.ERR_EXISTS,
+                        operation="register_nspace",
+                    )
+                self._put_off[nspace] = [register]
+                return
+        register()
+
+    def _can_wait(self, nspace: str, function: Callable[[], None]) -> bool:
+        """Return True if a call for a job whose registration waits waits with it."""
+        with self._putting_off:
+            waiting = self._put_off.get(nspace) if self._put_off else None
+            if waiting is None:
+                return False
+            waiting.append(function)
+            return True
+
+    def prepare(self) -> None:
+        """See `pypmix.engine.base.ServerSession.prepare`."""
+        if "_server" in self.__dict__:
+            return
+
+        def make() -> None:
+            _ = self._server
+
+        with contextlib.suppress(NotInitialized):
+            self._reactor.post(make)
+
     def loop(self) -> Guest | None:
         """Return a loop on the server's thread; see `pypmix.engine.base.ServerSession`."""
         return Guest(self._reactor) if isinstance(self._reactor, Reactor) else None
@@ -360,12 +413,15 @@ class ServerSession:
 
     def deregister_nspace(self, nspace: str) -> None:
         """`PMIx_server_deregister_nspace`: forget an nspace; its clients lose their connections."""
-        self._reactor.call(lambda: self._server.deregister_nspace(nspace))
         self._provision.forget(nspace)
+        with self._putting_off:
+            if self._put_off and self._put_off.pop(nspace, None) is not None:
+                return
+        self._reactor.call(lambda: self._server.deregister_nspace(nspace))
 
     def register_client(self, proc: Proc, uid: int, gid: int) -> None:
         """`PMIx_server_register_client`: expect a process of this node, of this user and group."""
-        self._reactor.call(lambda: self._server.register_client(proc, uid, gid))
+        self.register_clients((proc,), uid, gid)
 
     def register_clients(self, procs: Sequence[Proc], uid: int, gid: int) -> None:
         """Expect processes of this node, in one turn of the server's thread."""
@@ -374,7 +430,8 @@ class ServerSession:
             for proc in procs:
                 self._server.register_client(proc, uid, gid)
 
-        self._reactor.call(register)
+        if not procs or not self._can_wait(procs[0].nspace, register):
+            self._reactor.call(register)
 
     def deregister_client(self, proc: Proc) -> None:
         """`PMIx_server_deregister_client`: a process has ended; operations that wait for it continue without it."""
@@ -384,6 +441,8 @@ class ServerSession:
             with contextlib.suppress(NotFound):
                 self._server.deregister_client(proc)
 
+        if self._can_wait(proc.nspace, deregister):
+            return
         # There is no need to wait: later calls from this thread, such as a registration, are carried out after it.
         self._reactor.post(deregister)
 
@@ -549,13 +608,20 @@ class ServerSession:
             NotFound: The nspace, or the rank in it, is not known.
         """
         check_key(key)
-        self._reactor.call(lambda: self._server.store.store_internal(proc, key, value))
+
+        def store() -> None:
+            self._server.store.store_internal(proc, key, value)
+
+        if not self._can_wait(proc.nspace, store):
+            self._reactor.call(store)
 
     def fileno(self) -> int:
         """Return the reactor's descriptor.
 
         It is -1 for a thread in which Ctrl-C may raise at any point, and so might lose half a message.
         """
+        import signal
+
         raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if raises and threading.current_thread() is threading.main_thread():
             return -1
@@ -605,7 +671,11 @@ class ServerSession:
         if self._checker is not None:
             self._checker.put(None)
         try:
-            self._reactor.call(self._server.close)
+            self._reactor.call(self._close)
         except PMIxError:
             pass
         self._reactor.stop()
+
+    def _close(self) -> None:
+        if "_server" in self.__dict__:
+            self._server.close()

@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from pypmix.engine.common import COMMON, URI_VARIABLES, EngineInfo
+from pypmix.engine.common import COMMON, SOCKET_VARIABLE, URI_VARIABLES, EngineInfo
 from pypmix.engine.python.client import ENGINE, Client, ServerInfo
 from pypmix.engine.python.datastore import DataStore
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotSupported, Unreachable
 from pypmix.standard.releases import NEWEST, OLDEST_PEER, parse_release, release_text
 from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, decimal
-from pypmix.wire.additions import SOCKET_VARIABLE, greeting
+from pypmix.wire.additions import greeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pypmix._version import __version__
 from pypmix.cli.diagnosis import diagnose
 from pypmix.cli.launching import INTERRUPTED, Running, interruptible
-from pypmix.cli.parser import UsageError, columns
 from pypmix.cli.streams import write_json
+from pypmix.cli.usage import UsageError, columns
 from pypmix.extras.commands.picture import Line, picture
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.cli.parser import USAGE
+from pypmix.cli.usage import USAGE
 from pypmix.compat import loader
 
 TYPE_CHECKING = False

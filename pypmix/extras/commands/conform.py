@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pypmix._version import __version__
 from pypmix.cli.launching import INTERRUPTED, JobEnd, Running, interruptible
-from pypmix.cli.parser import UsageError, columns
 from pypmix.cli.streams import write_json
+from pypmix.cli.usage import UsageError, columns
 from pypmix.conformance.checks import CHECKS
 from pypmix.conformance.losses import SURVIVAL
 from pypmix.standard.naming import name_ranks

@@ -16,6 +16,7 @@ from pypmix.standard.types import RANK_UNDEF, Proc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from _weakref import ref
     from collections.abc import Awaitable, Callable, Mapping
 
     from pypmix.host.pmi.registration import Registration
@@ -52,7 +53,7 @@ class PmiProcess:
 
     def __init__(
         self,
-        registered: Mapping[int, Registration],
+        registered: Mapping[int, ref[Registration]],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -94,7 +95,8 @@ class PmiProcess:
         """Let the process be the rank that it names."""
         if command.name != "initack":
             raise RemoteProtocolError(f"a PMI process begins with initack, not with {command.name!r:.40}")
-        rank = self._registered.get(command.number("pmiid"))
+        known = self._registered.get(command.number("pmiid"))
+        rank = None if known is None else known()
         if rank is None:
             raise RemoteProtocolError(f"no rank has the PMI id {command.text('pmiid'):.40}")
         self._rank = rank

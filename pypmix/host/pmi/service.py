@@ -13,22 +13,20 @@ that speaks PMI has no credential but the kernel's report of its user, so it cou
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
-from weakref import WeakValueDictionary
+from _weakref import ref
 
-from pypmix.engine.admission import Admission
 from pypmix.engine.common import NATIVE, UNCHECKED, configured_security
 from pypmix.engine.peeruid import Owners, is_current_user, listen_on_loopback
 from pypmix.host.loop import READ
 from pypmix.host.pmi.registration import PREPUT, Registration
-from pypmix.host.pmi.wire import encode
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.logtext import get_logger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import asyncio
     from collections.abc import Mapping
 
@@ -50,6 +48,8 @@ class Entrance:
     """The users of the processes that connect."""
 
     def __init__(self) -> None:
+        from pypmix.engine.admission import Admission
+
         self._security = configured_security()
         self._admission = Admission(time.monotonic, is_current_user, self._security)
         self._reported: set[int | None] = set()
@@ -85,8 +85,9 @@ class PmiService:
 
     def __init__(self) -> None:
         self._loop: HostLoop
-        self._registered: WeakValueDictionary[int, Registration] = WeakValueDictionary()
-        self._listener: socket.socket | None = None
+        self._registered: dict[int, ref[Registration]] = {}
+        self._listener: _socket.socket | None = None
+        self._address = ""
         self._thread: threading.Thread | None = None
         self._asyncio: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()
@@ -108,14 +109,15 @@ class PmiService:
         if self._listener is None:
             self._loop = loop
             self._listener = listen_on_loopback(BACKLOG)
+            self._address = "{}:{}".format(*self._listener.getsockname()[:2])
             self._loop.watch(self._listener.fileno(), READ, self._start)
-        host, port = self._listener.getsockname()[:2]
         # Few ranks ever connect here: keep what makes a client this rank, and not the rest of its environment.
         own = {name: value for name, value in env.items() if name.startswith(_CLIENT)}
         registration = Registration(self._make_number(), proc, size, own)
-        self._registered[registration.number] = registration
+        number = registration.number
+        self._registered[number] = ref(registration, lambda _gone: self._registered.pop(number, None))
         variables = {
-            "PMI_PORT": f"{host}:{port}",
+            "PMI_PORT": self._address,
             "PMI_ID": str(registration.number),
             "PMI_RANK": str(proc.rank),
             "PMI_SIZE": str(size),
@@ -146,10 +148,13 @@ class PmiService:
 
     async def _serve(self) -> None:
         import asyncio
+        import socket
 
         from pypmix.host.pmi.process import PmiProcess
+        from pypmix.host.pmi.wire import encode
 
         assert self._listener is not None
+        listener = socket.socket(fileno=self._listener.detach())
         owners = Owners()
         owners.probe()
         entrance = Entrance()
@@ -172,7 +177,7 @@ class PmiService:
         done = asyncio.Event()
         self._stop = done.set
         self._asyncio = asyncio.get_running_loop()
-        server = await asyncio.start_server(connected, sock=self._listener)
+        server = await asyncio.start_server(connected, sock=listener)
         try:
             if not self._closed.is_set():
                 await done.wait()
