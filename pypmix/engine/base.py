@@ -178,15 +178,15 @@ class ServerSession(Protocol):
             PMIxError: The nspace is registered already (`ERR_EXISTS`).
         """
 
-    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
-        """Call `register`, which registers an nspace, at the latest before the first client is served.
+    def register_later(self, nspace: str, register: Callable[[ServerSession], None]) -> None:
+        """Call `register` with this session to register an nspace, at the latest before the first client is served.
 
         It may be called on the server's thread, and its errors are logged then. Until then, registrations of procs of
         the nspace wait with it.
 
         Args:
             nspace: The nspace, which is not registered yet.
-            register: Calls `register_nspace` for it, and may call `register_resources`.
+            register: Calls `register_nspace` of the session, and may call `register_resources`.
         """
 
     def prepare(self) -> None:

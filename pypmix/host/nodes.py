@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pypmix.arguments import Procs
-    from pypmix.engine.base import OnUpcall
+    from pypmix.engine.base import OnUpcall, ServerSession
     from pypmix.engine.common import Pending
     from pypmix.host.job import JobLayout
     from pypmix.host.machine import Machine
@@ -160,20 +160,20 @@ class LocalNode(HostNode):
 
     def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
         """Register a job with the server, at the latest when the first client connects."""
-        self.server.session.register_later(job.nspace, lambda: self._register(job, number, ranks))
+        self.server.session.register_later(job.nspace, lambda session: self._register(session, job, number, ranks))
 
-    def _register(self, job: JobLayout, number: int, ranks: Sequence[int]) -> None:
+    def _register(self, session: ServerSession, job: JobLayout, number: int, ranks: Sequence[int]) -> None:
         if not ranks:
-            self.server.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ranks)
+            session.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ())
             return
         if not self._has_resources:
             self._has_resources = True
-            self.server.session.register_resources(resources())
+            session.register_resources(resources())
         if len(ranks) == job.size:
-            self.server.register_nspace(described(job.info(), job, self.hostname))
+            session.register_nspace(described(job.info(), job, self.hostname))
         else:
             job = job.replace(tmpdir=self.folder(number))
-            self.server.register_nspace(described(job.info(), job, self.hostname), ranks)
+            session.register_nspace(described(job.info(), job, self.hostname), tuple(ranks))
 
     def deregister(self, nspace: str) -> None:
         """Deregister a job from the server."""

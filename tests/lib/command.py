@@ -134,7 +134,8 @@ class Command:
     def left(self) -> list[str]:
         """Return the processes and files that should be gone by now, after a moment for those that are just ending."""
         found = []
-        for process in processes.wait_gone(self.mark, 5):
+        # The grace of 5 s, and as much on a busy machine.
+        for process in processes.wait_gone(self.mark, 20):
             found.append(f"process {process.pid}: {process.command}")
         deadline = time.monotonic() + 5
         while (guards := processes.guards(self.temporary)) and time.monotonic() < deadline:

@@ -340,7 +340,7 @@ JOB = JobInfo("waiting", procs=((0, ()), (1, ())), job=(attrs.JOB_SIZE(2),))
 @pytest.fixture
 def put_off(session):
     """A session with a job that waits, and what has been registered of it."""
-    session.register_later(JOB.nspace, lambda: session.register_nspace(JOB))
+    session.register_later(JOB.nspace, lambda opened: opened.register_nspace(JOB))
     session.register_clients((Proc("waiting", 0), Proc("waiting", 1)), 1, 2)
     session.deregister_client(Proc("waiting", 1))
     return session
@@ -365,14 +365,14 @@ def test_the_first_use_registers_what_has_waited_in_its_order(put_off):
     assert (zero.registered, zero.uid, zero.gid, one.registered) == (True, 1, 2, False)
     assert put_off.logged == []
     # From now on nothing waits.
-    put_off.register_later("next", lambda: put_off.register_nspace(JOB.replace(nspace="next")))
+    put_off.register_later("next", lambda opened: opened.register_nspace(JOB.replace(nspace="next")))
     assert store.process(Proc("next", 0)).local
 
 
 def test_jobs_that_end_before_the_first_client_leave_nothing(put_off):
     for number in range(100):
         job = JOB.replace(nspace=f"job{number}")
-        put_off.register_later(job.nspace, lambda job=job: put_off.register_nspace(job))
+        put_off.register_later(job.nspace, lambda opened, job=job: opened.register_nspace(job))
         put_off.register_clients((Proc(job.nspace, 0),), 1, 2)
         put_off.deregister_client(Proc(job.nspace, 0))
         put_off.deregister_nspace(job.nspace)
@@ -387,13 +387,13 @@ def test_a_server_prepares_for_clients_when_it_is_asked_to(put_off):
 
 def test_a_job_that_waits_is_registered_once(put_off):
     with pytest.raises(PMIxError) as caught:
-        put_off.register_later("waiting", lambda: None)
+        put_off.register_later("waiting", lambda opened: None)
     assert caught.value.status == statuses.ERR_EXISTS
 
 
 def test_an_error_of_a_registration_that_has_waited_is_logged(session):
-    session.register_later("bad", lambda: session.register_nspace(JOB, (5,)))
-    session.register_later("waiting", lambda: session.register_nspace(JOB))
+    session.register_later("bad", lambda opened: opened.register_nspace(JOB, (5,)))
+    session.register_later("waiting", lambda opened: opened.register_nspace(JOB))
     assert session.pending() == []
     assert session._server.store.process(Proc("waiting", 0)).local
     assert len(session.logged) == 1 and "cannot be registered" in session.logged[0]

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from pypmix.engine.base import Done, OnUpcall, Upcall
+    from pypmix.engine.base import Done, OnUpcall, ServerSession, Upcall
     from pypmix.engine.common import Pending
     from pypmix.engine.native.library import Library
     from pypmix.engine.serving import ServerOptions
@@ -364,9 +364,9 @@ class NativeServer:
             return
         self._tell(lib.PYPMIX_DEREGISTER_NSPACE, "deregister_nspace", Parts(_proc(Proc.unchecked(nspace, 0))))
 
-    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
+    def register_later(self, nspace: str, register: Callable[[ServerSession], None]) -> None:
         """See `ServerSession.register_later`: at once, since the library serves clients without asking."""
-        register()
+        register(self)
 
     def prepare(self) -> None:
         """See `ServerSession.prepare`: nothing is left to do."""

@@ -368,7 +368,7 @@ class ServerSession:
 
     # Calls of hosts, from any thread.
 
-    def register_later(self, nspace: str, register: Callable[[], None]) -> None:
+    def register_later(self, nspace: str, register: Callable[[ServerSession], None]) -> None:
         """See `pypmix.engine.base.ServerSession.register_later`."""
         with self._putting_off:
             if self._put_off is not None:
@@ -378,9 +378,9 @@ class ServerSession:
                         status=statuses.ERR_EXISTS,
                         operation="register_nspace",
                     )
-                self._put_off[nspace] = [register]
+                self._put_off[nspace] = [partial(register, self)]
                 return
-        register()
+        register(self)
 
     def _can_wait(self, nspace: str, function: Callable[[], None]) -> bool:
         """Return True if a call for a job whose registration waits waits with it."""
