@@ -31,6 +31,7 @@ extensions = [
     "names",
     "other_docs",
     "promises",
+    "old_links",
     "site_files",
     "standard_links",
     "upcalls",
@@ -71,8 +72,12 @@ nitpick_ignore_regex = [
     ("py:(class|obj)", r"(Given|Later|H|P|Connected|JobDescription|Pending|Handler|JobInfo|Output|Upcall)"),
     ("py:(class|obj)", r"(Launch|OpenRequests|Start|Done|ServerSession|Codec|Participants|Values)"),
     ("py:(class|obj)", r"(GroupConstruct|GroupInvite|Elect|AsyncLeadership|BlockingLeadership)"),
+    ("py:class", r"pypmix\.host\.exchange\.participant\.LocalContribution"),
     # Protocols and machines that a carrier, an exchange or a crossing is given by servers.
-    ("py:(class|obj)", r"(Address|Call|Alarm|Timer|ServerLike|Exchange|Op|NodeSession|ForkServers)"),
+    (
+        "py:(class|obj)",
+        r"(Address|Call|Alarm|News|Timer|ServerLike|Exchange|Op|NodeSession|ForkServers)",
+    ),
     ("py:(class|obj)", r"(Trace|TraceFile|Hop|Fault|Variables)"),
     # Parts of the package that are not public.
     ("py:.*", r"pypmix\.host\.(output|job\.Slot|callbacks\.(processes|dispatcher|watching|base)).*"),

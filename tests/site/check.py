@@ -6,6 +6,7 @@ Usage: python tests/site/check.py FOLDER
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 import zlib
@@ -21,9 +22,13 @@ INTERNAL = ("pypmix.host.callbacks.host.Host.hop", "pypmix.host.Host.hop", "pypm
 
 def objects(folder: Path) -> set[str]:
     """Return the names of the Python objects that other documentations can link to."""
+    return {line.split(" ", 1)[0] for line in inventory(folder) if " py:" in line}
+
+
+def inventory(folder: Path) -> list[str]:
+    """Return the lines about objects that other documentations can link to."""
     data = (folder / "objects.inv").read_bytes()
-    lines = zlib.decompress(data.split(b"\n", 4)[4]).decode().splitlines()
-    return {line.split(" ", 1)[0] for line in lines if " py:" in line}
+    return zlib.decompress(data.split(b"\n", 4)[4]).decode().splitlines()
 
 
 def public() -> set[str]:
@@ -61,6 +66,31 @@ def wrong(page: Path) -> list[str]:
     return found
 
 
+def old_links(folder: Path) -> list[str]:
+    """Return what is wrong with the pages and the script that old links lead to."""
+    text = (folder / "_static" / "old_links.js").read_text()
+    homes = json.loads(text.removeprefix("const oldLinks = ").partition(";\n")[0])
+    found = []
+    for line in inventory(folder):
+        name, kind, _, target, _ = line.split(" ", 4)
+        page, _, anchor = target.partition("#")
+        if kind.startswith("py:") and anchor in ("$", name):
+            part = name
+            while part and part not in homes:
+                part = part.rpartition(".")[0]
+            if homes.get(part) != page:
+                found.append(f"old links to {name} lead to {homes.get(part)}, not to {page}")
+    for page in sorted(folder.rglob("*.html")):
+        text = page.read_text()
+        if "_static" not in page.parts and "old_links.js" not in text:
+            found.append(f"{page.relative_to(folder)} does not follow old links")
+        for there in re.findall(r'<link rel="canonical" href="([^:"]*)">', text):
+            if not (page.parent / there).exists():
+                found.append(f"{page.relative_to(folder)} leads to {there}, which is missing")
+    missing = [name for name in ("host", "types", "upcalls") if not (folder / "reference" / f"{name}.html").exists()]
+    return [*found, *[f"the old page {name} leads nowhere" for name in missing]]
+
+
 def offered(folder: Path, name: str) -> list[str]:
     """Return what is wrong with the examples that a page shows: they can be saved, and commands can be copied."""
     shown = re.findall(r"^<!-- program: \S*examples/\S*?(\w+\.py)", (ROOT / "docs" / name).read_text(), re.M)
@@ -75,6 +105,7 @@ def main() -> int:
     problems = [f"{name} is missing" for name in FILES if not (folder / name).exists()]
     known = objects(folder)
     problems += [f"{name} is not in objects.inv" for name in sorted(public() - known)]
+    problems += old_links(folder)
     problems += [f"{name} is internal and in the reference" for name in INTERNAL if name in known]
     for page in sorted(folder.rglob("*.html")):
         if "_static" not in page.parts:
