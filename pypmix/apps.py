@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pypmix.standard.types import App
+from pypmix.standard.types import App, check_integer
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -51,8 +51,7 @@ def app(
     words = tuple([_text(word, "a word of a command") for word in command])
     if not words or not words[0]:
         raise ValueError("an application needs a command")
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"a number of procs is an int, not {type(n).__name__}")
+    n = check_integer(n, "a number of procs")
     if n < 1:
         raise ValueError(f"an application has at least one proc, not {n}")
     if n >= 2**31:
@@ -100,6 +99,8 @@ def _whole(item: object) -> App:
     """Return an application with a command and a name of its program: libpmix 4.2 needs both."""
     if not isinstance(item, App):
         raise TypeError(f"applications are App objects, not {type(item).__name__}")
+    if type(item.maxprocs) is not int:
+        item = item.replace(maxprocs=check_integer(item.maxprocs, "a number of procs"))
     if not item.argv and item.cmd:
         return App(item.cmd, (item.cmd,), item.env, item.cwd, item.maxprocs, item.info)
     if not item.cmd and item.argv:

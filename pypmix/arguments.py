@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.standard import codes, keys
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value, check_number, name_call, read_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     Target = Proc | Job | int | None
 
 TRUE = Value.unchecked(codes.BOOL, True)
+
+
+INFINITE = float("inf")
+LONGEST = 2**31 - 1
+"""The most seconds that PMIX_TIMEOUT can have."""
+
+TIMEOUT = "a timeout is a number of seconds"
 
 
 class Missing:
@@ -74,10 +81,11 @@ def number_of(member: object, enum: str, example: str) -> int:
     kind = member.__class__
     if kind is int or kind is _Member or kind.__name__ == enum:
         return int(member)  # type: ignore[call-overload, no-any-return]
-    if not isinstance(member, int) or kind is bool or hasattr(kind, "__members__"):
+    number = None if hasattr(kind, "__members__") else read_integer(member)
+    if number is None:
         article = "an" if enum[0] in "AEIO" else "a"
-        raise TypeError(f"{article} {enum} is expected, such as {enum}.{example}, not {member!r:.100}")
-    return int(member)
+        raise TypeError(f"{name_call()}{article} {enum} is expected, such as {enum}.{example}, not {member!r:.100}")
+    return number
 
 
 def seconds(timeout: float) -> Info:
@@ -87,10 +95,9 @@ def seconds(timeout: float) -> Info:
         TypeError: It is not a number.
         ValueError: It is 0, negative, infinite, not a number, or 2**31 or more.
     """
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
-    if not 0 < timeout <= 2**31 - 1:
-        raise ValueError(f"a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
+    timeout = check_number(timeout, TIMEOUT)
+    if not 0 < timeout <= LONGEST:
+        raise ValueError(f"{name_call()}a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
     return Info(keys.TIMEOUT, Value.unchecked(codes.INT, -int(-timeout // 1)))
 
 
@@ -108,17 +115,11 @@ def limit(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+    timeout = check_number(timeout, TIMEOUT)
     if not timeout >= 0:
-        raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
+        raise ValueError(f"{name_call()}a timeout is a number of seconds from 0 on, not {timeout}")
     # Threads cannot wait for centuries, which amounts to no limit.
     return timeout if timeout < 2**31 else None
-
-
-INFINITE = float("inf")
-LONGEST = 2**31 - 1
-"""The most seconds that PMIX_TIMEOUT can have."""
 
 
 def wait_infos(key: str, value: Value, timeout: float | None) -> tuple[Info, ...]:
@@ -166,19 +167,13 @@ def ranked(procs: Procs, caller: Proc) -> Procs:
     """Return procs in which ranks, ints, have become procs of the caller's job."""
     if procs is None or isinstance(procs, Proc | str):
         return procs
-    if _is_rank(procs):
+    if read_integer(procs) is not None:
         return Proc(caller.nspace, procs)  # type: ignore[arg-type]
     if not hasattr(procs, "__iter__"):
         raise TypeError(f"procs are a Proc, a rank, a job, or several of these, not {procs!r:.80}")
     if type(procs) in _PLAIN or not hasattr(procs, "__len__") or hasattr(procs, "dtype"):
-        return tuple([Proc(caller.nspace, each) if _is_rank(each) else each for each in procs])  # type: ignore[union-attr, arg-type]
+        return tuple([Proc(caller.nspace, each) if read_integer(each) is not None else each for each in procs])  # type: ignore[union-attr, arg-type]
     return procs
-
-
-def _is_rank(value: object) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool)
-    return hasattr(value, "__index__") and not hasattr(value, "__len__")
 
 
 def proc_tuple(procs: Procs) -> tuple[Proc, ...]:
@@ -228,7 +223,7 @@ def target(proc: Target, caller: Proc) -> Proc:
         return caller
     if isinstance(proc, Proc):
         return proc
-    if _is_rank(proc):
+    if read_integer(proc) is not None:
         return Proc(caller.nspace, proc)  # type: ignore[arg-type]
     from pypmix.job import Job
 

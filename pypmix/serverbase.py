@@ -9,7 +9,7 @@ from functools import partial
 from pypmix.standard._typing import Generic, TypeVar
 from pypmix.standard.errors import NotSupported, OperationTimeout
 from pypmix.standard.ops import ClientConnected, ClientFinalized, ClientLost
-from pypmix.standard.types import MAX_NSLEN, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, Proc, check_integer, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def check_nspace(nspace: str, limit: int = MAX_NSLEN, what: str = "an nspace") -
 
 
 def identity(what: str, number: int) -> int:
-    if type(number) is not int:
-        raise TypeError(f"a {what} is an int, not {type(number).__name__}")
+    number = check_integer(number, f"a {what}")
     if not 0 <= number < 2**32:
         raise OverflowError(f"{number} is not a {what}")
     return number

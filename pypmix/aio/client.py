@@ -23,7 +23,7 @@ from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import DELETES, RESERVED_PREFIX, SCOPE_GLOBAL, Abort, Commit, Fence, Finalize, Get
 from pypmix.standard.ops.core import check_key, check_scope
-from pypmix.standard.types import MAX_KEYLEN, RANK_WILDCARD, Info, Proc, TypedKey, Value, at_place
+from pypmix.standard.types import MAX_KEYLEN, RANK_WILDCARD, Info, Proc, TypedKey, Value, at_place, check_integer
 from pypmix.standard.values import from_python, infos, to_python
 
 TYPE_CHECKING = False
@@ -497,7 +497,7 @@ class Client(ClientBase, Operations):
 
         PMIx Standard: "Process termination and abort".
         """
-        await self._port.run(Abort(code, message, proc_tuple(self._procs(procs))))
+        await self._port.run(Abort(check_integer(code, "an abort status"), message, proc_tuple(self._procs(procs))))
 
     def _call_participants(self) -> Participants:
         from pypmix.aio.operations.exchanging import Job

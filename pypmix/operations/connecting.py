@@ -123,7 +123,7 @@ class Connection(ConnectionView, Exchanging):
         return _ConnectionParticipants(self._client, self._port, self._steps, self._whole("collective"))
 
     def _get(self, key: Key, member: int | Proc, **options: Any) -> Any:
-        return self._client.get(key, self[member] if isinstance(member, int) else member, **options)
+        return self._client.get(key, member if isinstance(member, Proc) else self[member], **options)
 
     def _notify(self, code: EventCode, **options: Any) -> None:
         self._client.notify(code, targets=self._whole("notify"), **options)

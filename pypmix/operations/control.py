@@ -13,7 +13,7 @@ from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.standard import attrs, codes, keys, ops, statuses
 from pypmix.standard.attr import Attr
-from pypmix.standard.types import Info, Value
+from pypmix.standard.types import Info, Value, check_integer
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -64,8 +64,7 @@ def _channel(channel: Channel) -> Attr[Any]:
 
 
 def _period(seconds: int) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, int):
-        raise TypeError(f"a monitor checks after whole seconds, an int, not {type(seconds).__name__}")
+    seconds = check_integer(seconds, "the number of seconds after which a monitor checks")
     if seconds <= 0:
         raise ValueError(f"a monitor checks after one second or more, not {seconds}")
     return seconds
@@ -127,11 +126,10 @@ class ProcControl:
 
         PMIx Standard: Job Management and Reporting, "Job Control".
         """
-        if isinstance(signum, bool) or not isinstance(signum, int):
-            raise TypeError(f"a signal is an int or a signal.Signals, not {type(signum).__name__}")
+        signum = check_integer(signum, "a signal")
         if not 0 < signum < 65:
             raise ValueError(f"{signum} is not a signal")
-        self._send(attrs.JOB_CTRL_SIGNAL(int(signum)), info)
+        self._send(attrs.JOB_CTRL_SIGNAL(signum), info)
 
     def kill(self, *, info: Infos = None) -> None:
         """`PMIx_Job_control` with `PMIX_JOB_CTRL_KILL`: end procs at once, with SIGKILL.

@@ -27,7 +27,7 @@ from pypmix.standard.ops import (
     GroupWatch,
 )
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value, check_integer
 from pypmix.standard.values import infos
 from pypmix.steps import Steps, forget_steps, steps_of
 from pypmix.waits import shielded
@@ -64,10 +64,8 @@ class Changes(Stream[Change]):
 
     def __init__(self, port: Port, group: str, since: int | None, buffer: int) -> None:
         super().__init__(port, buffer)
-        if since is not None and (not isinstance(since, int) or isinstance(since, bool)):
-            raise TypeError(f"since is an epoch of the group, not {since!r:.100}")
         self._group = group
-        self._since = 0 if since is None else since
+        self._since = 0 if since is None else check_integer(since, "an epoch of a group")
         self._id = -1
 
     def get(self, timeout: float | None = None) -> Change:
@@ -412,7 +410,8 @@ class Groups(Asks):
             local_only=(local_only, keys.GROUP_LOCAL_ONLY),
         )
         directives = timed(directives, timeout) + _leader(leader, own)
-        if not isinstance(bootstrap, int) or isinstance(bootstrap, bool) or bootstrap < 0:
+        bootstrap = check_integer(bootstrap, "the number of leaders")
+        if bootstrap < 0:
             raise ValueError(f"bootstrap is the number of leaders, not {bootstrap!r:.100}")
         if bootstrap:
             # Leaders do not know each other.

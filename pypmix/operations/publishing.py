@@ -10,7 +10,7 @@ from pypmix.operations.base import Asks
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError
 from pypmix.standard.ops import Lookup, Publish, Unpublish
-from pypmix.standard.types import Info, Value, a, at_place
+from pypmix.standard.types import Info, Value, a, at_place, check_integer
 from pypmix.standard.values import infos, to_python
 
 TYPE_CHECKING = False
@@ -193,8 +193,7 @@ class Publishing(Asks):
 
 
 def _check_count(count: int, keys: int, timeout: float | None) -> None:
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"a count is an int, not {type(count).__name__}")
+    count = check_integer(count, "a count")
     if not 0 < count <= keys:
         raise ValueError(f"of {keys} keys, {count} cannot be waited for")
     if not timeout:

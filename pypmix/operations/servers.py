@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 
-from pypmix.arguments import TRUE, flag, wait_infos
+from pypmix.arguments import TIMEOUT, TRUE, flag, wait_infos
 from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.standard import codes, keys
 from pypmix.standard.ops import ToolAttachToServer, ToolDisconnect, ToolGetServers, ToolSetServer
-from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_name
+from pypmix.standard.types import MAX_NSLEN, Info, Proc, Value, check_integer, check_name, check_number, name_call
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -40,8 +40,7 @@ def server_infos(
         raise ValueError(f"a server is named in one way, not by {' and '.join(given)}")
     directives: list[Info] = []
     if pid is not None:
-        if isinstance(pid, bool) or not isinstance(pid, int):
-            raise TypeError(f"a pid is an int, not {type(pid).__name__}")
+        pid = check_integer(pid, "a pid")
         if not 0 < pid < 2**31:
             raise ValueError(f"{pid} is not a process id")
         directives.append(Info(keys.SERVER_PIDINFO, Value(codes.PID, pid)))
@@ -59,10 +58,9 @@ def server_infos(
     if tmpdir is not None:
         directives.append(_text(keys.SERVER_TMPDIR, os.fspath(tmpdir), "a folder"))
     if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-            raise TypeError(f"a timeout is a number of seconds, not {type(timeout).__name__}")
+        timeout = check_number(timeout, TIMEOUT)
         if not 0 <= timeout < 2**31:
-            raise ValueError(f"a timeout must be at least 0 and less than 2**31 seconds, not {timeout}")
+            raise ValueError(f"{name_call()}a timeout must be at least 0 and less than 2**31 seconds, not {timeout}")
         # The attributes have whole seconds between two looks.
         directives.append(Info(keys.CONNECT_MAX_RETRIES, Value(codes.UINT32, -int(-timeout // 1))))
         directives.append(Info(keys.CONNECT_RETRY_DELAY, Value(codes.UINT32, 1)))

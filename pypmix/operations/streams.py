@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from pypmix.arguments import limit
 from pypmix.mailbox import EndOfStream, Mailbox
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
+from pypmix.standard.types import check_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Stream(Generic[T]):
     """
 
     def __init__(self, port: Port, buffer: int) -> None:
-        if not isinstance(buffer, int) or isinstance(buffer, bool) or buffer < 1:
+        buffer = check_integer(buffer, "the size of a buffer")
+        if buffer < 1:
             raise ValueError(f"a buffer holds at least one item, not {buffer!r}")
         self._port = port
         self._buffer = buffer
@@ -98,8 +100,9 @@ class Stream(Generic[T]):
             >>> with me.events(EventCode.PROC_TERMINATED) as events:
             ...     event = events.get(timeout=60)
         """
+        timeout = limit(timeout)
         try:
-            return self._opened().get(limit(timeout))
+            return self._opened().get(timeout)
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
         except EndOfStream:

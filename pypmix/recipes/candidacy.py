@@ -7,7 +7,7 @@ from pypmix.group import Joined, LeaderFailed, LeaderSelected, Left, MemberFaile
 from pypmix.standard import keys
 from pypmix.standard.enums import EventCode
 from pypmix.standard.errors import PMIxError
-from pypmix.standard.types import Proc
+from pypmix.standard.types import Proc, check_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def check(group: GroupView, elect: object, patience: float) -> None:
     """
     if not callable(elect):
         raise TypeError(f"elect is a function, not {elect!r:.100}")
-    if isinstance(patience, bool) or not isinstance(patience, int | float) or not patience > 0:
+    patience = check_number(patience, "patience is a number of seconds")
+    if not patience > 0:
         raise ValueError(f"patience is a number of seconds, not {patience!r:.100}")
     if group.membership.state().leader is None and not group.membership.state().term:
         raise ValueError(f"the group {group.name!r} has no leader to be followed by another one: form it with leader=")

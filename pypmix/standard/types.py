@@ -52,19 +52,98 @@ _RANK_NAMES = {
 }
 
 
+def name_call() -> str:
+    """Return the method of this package that the program has called, as the start of an error text: `get: `.
+
+    It is looked up when an error is raised: calls without errors pay nothing for it. The text is empty if the program
+    has called a constructor.
+    """
+    import sys
+
+    frame, found = sys._getframe(1), ""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("pypmix."):
+        name = frame.f_code.co_name
+        # The functions of this package that calls and helpers share have no operation of their own.
+        if name[0] not in "_<" and not frame.f_globals["__name__"].startswith(_SHARED):
+            found = f"{name}: "
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+_SHARED = ("pypmix.standard.", "pypmix.arguments", "pypmix.apps", "pypmix.lazy", "pypmix.oldnames")
+
+
+def read_integer(data: object) -> int | None:
+    """Return an integer as an int: an int, or another object with `__index__`, such as NumPy's; None for all else.
+
+    Neither a bool nor an array is an integer.
+    """
+    if data.__class__ is int:
+        return data
+    if isinstance(data, bool) or not hasattr(data, "__index__") or _is_array(data):
+        return None
+    try:
+        return int(data.__index__())
+    except TypeError:
+        # An array without dimensions may hold a float.
+        return None
+
+
+def _is_array(data: object) -> bool:
+    """Return True if an object has a length; arrays of NumPy and Torch without dimensions have none."""
+    return hasattr(data, "__len__") and getattr(data, "shape", None) != ()
+
+
+def check_integer(data: object, what: str) -> int:
+    """Return an argument that is an integer as an int; see `read_integer`.
+
+    Args:
+        data: The argument.
+        what: Its meaning, such as `a rank`.
+
+    Raises:
+        TypeError: It is not an integer.
+    """
+    found = read_integer(data)
+    if found is None:
+        raise TypeError(f"{name_call()}{what} is an int, not {type(data).__name__}")
+    return found
+
+
+def check_number(data: object, what: str) -> float:
+    """Return an argument that is a number as an int or a float: also other objects with `__index__` or `__float__`.
+
+    Args:
+        data: The argument.
+        what: Its meaning, such as `a timeout is a number of seconds`.
+
+    Raises:
+        TypeError: It is not a number.
+    """
+    if data.__class__ is float:
+        return data
+    found = read_integer(data)
+    if found is not None:
+        return found
+    plain: Any = _number(data)
+    if isinstance(plain, bool) or not hasattr(plain, "__float__") or _is_array(plain):
+        raise TypeError(f"{name_call()}{what}, not {type(data).__name__}")
+    return float(plain.__float__())
+
+
 def check_name(text: str, limit: int, what: str) -> str:
     """Return `text` if it fits into a field of `limit` bytes; raise `TypeError` or `ValueError` otherwise."""
     if not isinstance(text, str):
-        raise TypeError(f"{what} must be a str, not {type(text).__name__}")
+        raise TypeError(f"{name_call()}{what} must be a str, not {type(text).__name__}")
     if not text.isascii() or len(text) > limit or "\0" in text:
         try:
             size = len(text.encode("utf-8", "surrogateescape"))
         except UnicodeEncodeError:
-            raise ValueError(f"{what} must not contain a lone surrogate: {text!r:.80}") from None
+            raise ValueError(f"{name_call()}{what} must not contain a lone surrogate: {text!r:.80}") from None
         if size > limit:
-            raise ValueError(f"{what} of {size} bytes is longer than {limit}: {text[:40]!r}...")
+            raise ValueError(f"{name_call()}{what} of {size} bytes is longer than {limit}: {text[:40]!r}...")
         if "\0" in text:
-            raise ValueError(f"{what} must not contain a NUL character: {text!r}")
+            raise ValueError(f"{name_call()}{what} must not contain a NUL character: {text!r}")
     return text
 
 
@@ -92,11 +171,10 @@ class Proc(tuple[str, int]):
 
     def __new__(cls, nspace: str, rank: int) -> Proc:
         check_name(nspace, MAX_NSLEN, "an nspace")
-        if isinstance(rank, bool) or not hasattr(rank, "__index__"):
-            raise TypeError(f"a rank must be an int, not {type(rank).__name__}")
-        rank = int(rank.__index__())
+        if rank.__class__ is not int:
+            rank = check_integer(rank, "a rank")
         if not 0 <= rank <= RANK_UNDEF:
-            raise OverflowError(f"a rank lies between 0 and {RANK_UNDEF}, not {rank}")
+            raise OverflowError(f"{name_call()}a rank lies between 0 and {RANK_UNDEF}, not {rank}")
         return tuple.__new__(cls, (nspace, rank))
 
     @classmethod
@@ -510,9 +588,9 @@ def a(data: object) -> str:
 
 
 def _integer(type: int, data: object, bounds: tuple[int, int]) -> int:
-    if isinstance(data, bool) or not hasattr(data, "__index__"):
+    number = read_integer(data)
+    if number is None:
         raise _mismatch(type, data)
-    number = int(data.__index__())
     if not bounds[0] <= number <= bounds[1]:
         raise OverflowError(f"{number} is out of range for {type_name(type)} ({bounds[0]} to {bounds[1]})")
     return number
@@ -608,15 +686,17 @@ def _checked_items(element: int, data: Iterable[object], level: int, *converted:
 
 
 def at_place(error: TypeError | ValueError | OverflowError, place: str) -> Exception:
-    """Return an error of the same kind whose text begins with a place, followed by the inner place if it has one.
+    """Return an error of the same kind whose text names the call and a place, before the inner place if it has one.
 
     Args:
         error: A refusal of a value.
         place: The place in a value, such as `[0]`, or the key of one.
     """
-    text = str(error)
+    call = name_call()
+    text = str(error).removeprefix(call)
     kind = next(kind for kind in (TypeError, OverflowError, ValueError) if isinstance(error, kind))
-    return kind(place + text if text.startswith("[") else f"{place}: {text}")
+    text = place + text if text.startswith("[") else f"{place}: {text}"
+    return kind(text if text.startswith(call.removesuffix(": ")) else call + text)
 
 
 def from_python(data: object, level: int = 0) -> Value:
@@ -682,6 +762,9 @@ def _of_numpy(data: Any, level: int) -> Value:
         if data.shape:
             return Value.unchecked(codes.DATA_ARRAY, checked_array(data, None, level))
         return Value.unchecked(_numeric(data), data.item())
+    number = read_integer(data)
+    if number is not None:
+        return from_python(number)
     raise TypeError(
         f"{a(data)} has no PMIx type: put bool, int, float, str, bytes, a list or dict of these, a Proc or "
         f"another record of pypmix, or an explicit form such as uint32(7); other objects as bytes, such as "
@@ -807,7 +890,7 @@ def _typed_info(key: object, value: object, flags: int, level: int) -> Info:
     """Return the info of a key and a value within `level` lists and dicts."""
     if not isinstance(key, TypedKey):
         if not isinstance(key, str):
-            raise TypeError(f"a key must be an attribute or a str, not {type(key).__name__}")
+            raise TypeError(f"{name_call()}a key must be an attribute or a str, not {type(key).__name__}")
         found = None if not key.startswith("pmix") or isinstance(value, Value) else known_key(key)
         if found is None:
             return Info(key, from_python(value, level), flags)

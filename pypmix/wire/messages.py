@@ -1,13 +1,4 @@
-"""The messages of every command, per release of the peer, with fast functions for the most frequent ones.
-
-`_REQUESTS` and `_REPLIES` have a row for each command, and for each release from which its fields differ: its fields of
-`layout.py`. `request_layout` and `reply_layout` return the row for a peer's release as a `Layout`, which encodes and
-decodes. Rows of one command are in rising order of the release. The most frequent messages have separate, faster
-functions in addition, here and in `frequent.py`.
-
-A new command is a number in `frequent.py`, `Command`, and a row in each table. Messages without a command are below the
-tables: events, output, and flow control. What pypmix's clients and servers add among themselves is in `additions.py`.
-"""
+"""The messages of every command, per release of the peer, with fast functions for the most frequent ones."""
 
 from __future__ import annotations
 

@@ -69,3 +69,29 @@ def samples() -> dict[str, Value]:
             ],
         ),
     }
+
+
+class Index:
+    """An integer that is not an int, as NumPy's are."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"Index({self._number})"
+
+
+class Seconds:
+    """A number that is neither an int nor a float."""
+
+    def __init__(self, number: float) -> None:
+        self._number = number
+
+    def __float__(self) -> float:
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"Seconds({self._number})"

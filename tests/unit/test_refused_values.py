@@ -129,13 +129,13 @@ def test_arguments_that_are_not_keys_or_infos_are_named(me: Client) -> None:
     for refused, call in (
         ("lookup: a key must be a str, or several in a list, not an int", lambda: me.lookup(7)),  # type: ignore[call-overload]
         ("lookup: a key must be a str, or several in a list, not a bytes", lambda: me.lookup(b"k")),
-        ("a key must be a str, not bytes", lambda: me.query(b"k")),  # type: ignore[call-overload]
+        ("query: a key must be a str, not bytes", lambda: me.query(b"k")),  # type: ignore[call-overload]
         ("publish: values: infos are a mapping of keys to values, or several Info, not an int", lambda: me.publish(7)),  # type: ignore[arg-type]
         ("a key must be a str, not int", lambda: Info(7, from_python(1))),  # type: ignore[arg-type]
     ):
         with pytest.raises(TypeError, match=f"^{refused}$"):
             call()
-    with pytest.raises(ValueError, match="^a key must not contain a lone surrogate: '.ud800'$"):
+    with pytest.raises(ValueError, match="^put: a key must not contain a lone surrogate: '.ud800'$"):
         me.put("\ud800", 1, GLOBAL)
 
 

@@ -144,8 +144,8 @@ def test_a_leader_follows_another_one_in_a_group_that_has_had_one(leader: Proc |
         candidacy.check(group, print, 1.0)
     with pytest.raises(TypeError, match="elect is a function"):
         candidacy.check(group, "me", 1.0)
-    for patience in (0, True, "1"):
-        with pytest.raises(ValueError, match="patience is a number of seconds"):
+    for patience, kind in ((0, ValueError), (True, TypeError), ("1", TypeError)):
+        with pytest.raises(kind, match="patience is a number of seconds"):
             candidacy.check(group, print, patience)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from pypmix.engine.groups.talk import size as size_info
 from pypmix.standard.errors import NotFound, OperationTimeout, PartialSuccess, PMIxError, RemoteProtocolError
 from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import FENCE_PARTICIPANTS, Fence
-from pypmix.standard.types import Info, Proc
+from pypmix.standard.types import Info, Proc, check_integer
 from pypmix.steps import GET_SECONDS, PIECE, Collective, Steps, Values, decode_piece, steps_of
 
 TYPE_CHECKING = False
@@ -166,8 +166,7 @@ class Transfer:
             if root not in self._order:
                 raise ValueError(f"the root of {call} is not a member: {name_proc(root, self._own.nspace)}")
             return root
-        if not isinstance(root, int) or isinstance(root, bool):
-            raise TypeError(f"the root of {call} is a rank, an int, or a Proc, not {type(root).__name__}")
+        root = check_integer(root, f"the root of {call}, a rank or a Proc,")
         if 0 <= root < len(self._members):
             return self._members[root]
         error = IndexError(f"the root of {call} is a rank from 0 to {len(self._members) - 1}, not {root}")

@@ -13,7 +13,7 @@ from pypmix.spawned import ChildJob, ended_job
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, NotInitialized, NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.ops import JobControl, RegisterEventHandler, Spawn
-from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
+from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value, check_integer
 from pypmix.standard.values import infos
 
 if TYPE_CHECKING:
@@ -137,8 +137,9 @@ class SpawnedJob(ChildJob):
             raise NotSupported(
                 f"the end of {self.nspace} is not told to this process", operation="wait", hint="spawn with notify=True"
             )
+        timeout = limit(timeout)
         try:
-            return await self.ends.wait(self.nspace, limit(timeout))
+            return await self.ends.wait(self.nspace, timeout)
         except TimeoutError:
             raise OperationTimeout(
                 f"{self.nspace} has not ended within {timeout:g} s", operation="wait", procs=self.procs
@@ -231,12 +232,9 @@ class Spawning(Asks):
             directives += (Info(keys.SPAWN_TIMEOUT, seconds(timeout).value),)
         if notify and not any(item.key == keys.NOTIFY_COMPLETION for item in directives):
             directives += (flag(keys.NOTIFY_COMPLETION),)
-        if not isinstance(stdin, int):
-            raise TypeError(
-                f"stdin is True, False or the rank that has an input, not {stdin!r:.100}; `input` writes to it"
-            )
         if stdin is not True and stdin is not False:
-            directives += (Info(keys.STDIN_TGT, Value(codes.PROC, Proc("", int(stdin)))),)
+            rank = check_integer(stdin, "stdin, True, False or the rank that `input` writes to,")
+            directives += (Info(keys.STDIN_TGT, Value(codes.PROC, Proc("", rank))),)
         if stdin is not False:
             directives += (flag(keys.FWD_STDIN),)
         op = Spawn(app_tuple(apps, n, env, cwd), directives)

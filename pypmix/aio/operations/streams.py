@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from pypmix.aio.mailbox import EndOfStream, Mailbox
 from pypmix.arguments import limit
 from pypmix.standard.errors import LostConnection, NotInitialized, OperationTimeout
+from pypmix.standard.types import check_integer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Stream(Generic[T]):
     """
 
     def __init__(self, port: Port, buffer: int) -> None:
-        if not isinstance(buffer, int) or isinstance(buffer, bool) or buffer < 1:
+        buffer = check_integer(buffer, "the size of a buffer")
+        if buffer < 1:
             raise ValueError(f"a buffer holds at least one item, not {buffer!r}")
         self._port = port
         self._buffer = buffer
@@ -97,8 +99,9 @@ class Stream(Generic[T]):
             >>> async with me.events(EventCode.PROC_TERMINATED) as events:
             ...     event = await events.get(timeout=60)
         """
+        timeout = limit(timeout)
         try:
-            return await self._opened().get(limit(timeout))
+            return await self._opened().get(timeout)
         except TimeoutError:
             raise OperationTimeout(f"nothing came within {timeout:g} s", operation=self._name) from None
         except EndOfStream:

@@ -62,8 +62,9 @@ class Leadership:
 
     async def get(self, timeout: float | None = None) -> Term:
         """Return the next term; `OperationTimeout` if none has begun within `timeout` seconds."""
+        timeout = limit(timeout)
         try:
-            return await self._terms.get(limit(timeout))
+            return await self._terms.get(timeout)
         except TimeoutError:
             raise OperationTimeout(f"no term has begun within {timeout:g} s", operation="leadership") from None
         except EndOfStream:

@@ -1,16 +1,4 @@
-"""A running server: the machine of `server`, its reactor, and the interface for hosts and children.
-
-Theory of operation. The machine (`server.py`) does the work, without sockets and clocks, on the thread of the reactor
-(`reactor.py`). This module is what surrounds it: the listening sockets and the rendezvous files at the start, the
-environment of ranks (`client_env`), and the border between threads.
-
-- **Calls of the host** come from any thread. Each method hands a function to the reactor: `call` waits for its result,
-  `post` does not. A simulation brings its own reactor, and has no sockets.
-- **Upcalls** run the host's function on the reactor's thread (`upcall`). The host may answer in the call or later, from
-  any thread, and once (`HostUpcall`). An answer in the call is applied when the host's function has returned; beyond
-  `MAX_DEPTH` answers within answers, or while a proc departs, it is posted.
-- **Credentials of munge** are checked on a separate thread, since its daemon may be slow.
-"""
+"""A running server: the machine of `server`, its reactor, and the interface for hosts and children."""
 
 from __future__ import annotations
 

@@ -1,14 +1,4 @@
-"""Opening a client on the Python engine: the environment, the handshake, and the session that results.
-
-Theory of operation. `open_client` reads from the environment who this process is (`_identity`), where its server is
-(`_address`), and of which release (`_release`). It makes the machine (`client.py`), which knows no socket, and a
-connection (`transport.py`), which drives the machine. The machine's first call is the handshake with the request for
-the job info; it is tried again if a server of libpmix has answered in the form of another client. Without a server in
-the environment the process is a singleton: the job info is made here (`lone_job`), and `alone.py` drives the machine.
-
-A `Session` forwards to the machine and its driver, and answers what the engine supports: by the release of the server,
-and by whether it is a server of this engine (`ServerInfo.adapts`). Tools open by `toolsession.py`.
-"""
+"""Opening a client on the Python engine: the environment, the handshake, and the session that results."""
 
 from __future__ import annotations
 

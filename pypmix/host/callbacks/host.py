@@ -29,7 +29,7 @@ from pypmix.standard.errors import (
 )
 from pypmix.standard.ops import DeregisterEvents, Notification, RegisterEvents, Spawn
 from pypmix.standard.ops.publishing import RANGE_SESSION
-from pypmix.standard.types import Proc
+from pypmix.standard.types import Proc, check_number
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -503,11 +503,11 @@ class Host(Upcalls, Jobs):
             ...         print("asked for the data of", request.proc)
             ...         return await self.dmodex_request(request.proc, timeout=request.timeout)
         """
-        loop = asyncio.get_running_loop()
+        timeout, loop = limit(timeout), asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         self.server.dmodex_request(proc, settling(loop, future), key=key, timeout=timeout)
         try:
-            return await asyncio.wait_for(future, limit(timeout))
+            return await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
             if isinstance(error, PMIxError):
                 raise
@@ -622,9 +622,7 @@ class Host(Upcalls, Jobs):
 
 
 def _check_seconds(name: str, seconds: object) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
-    if not 0 < seconds < math.inf:
+    if not 0 < check_number(seconds, f"{name} is a number of seconds") < math.inf:
         raise ValueError(f"{name} must be more than 0 seconds, not {seconds}")
 
 

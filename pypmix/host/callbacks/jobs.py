@@ -22,7 +22,7 @@ from pypmix.host.terms import Terms
 from pypmix.standard.errors import NotInitialized, check_status
 from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.core import instances
-from pypmix.standard.types import MAX_NSLEN, App, Proc, check_name
+from pypmix.standard.types import MAX_NSLEN, App, Proc, check_integer, check_name
 from pypmix.standard.values import infos
 
 TYPE_CHECKING = False
@@ -106,6 +106,7 @@ class Jobs(Home):
                 if placed is None:
                     raise TypeError("a job needs np, apps or nodes, to know how many ranks it has")
                 np = sum([len(node.ranks) for node in placed])
+            np = check_integer(np, "the number of ranks")
             # An application without a program is named after the job.
             found: tuple[Application, ...] = (Application((nspace,) if argv is None else _words(argv), np, pset=pset),)
         elif np is not None or argv is not None or pset:
@@ -171,7 +172,8 @@ class Jobs(Home):
             for name, ranks in nodes.items():
                 if isinstance(ranks, str | bytes) or not hasattr(ranks, "__iter__"):
                     raise TypeError(f"the ranks of node {name!r} are ints in a list, not {type(ranks).__name__}")
-            return tuple([NodeLayout(name, tuple(ranks)) for name, ranks in nodes.items()])
+            ints = {name: tuple([check_integer(rank, "a rank") for rank in ranks]) for name, ranks in nodes.items()}
+            return tuple([NodeLayout(name, ranks) for name, ranks in ints.items()])
         if isinstance(nodes, str | bytes) or not hasattr(nodes, "__iter__"):
             raise TypeError(f"nodes are a mapping of names to ranks, or Nodes, not {type(nodes).__name__}")
         found = tuple(nodes)
@@ -383,8 +385,7 @@ class Jobs(Home):
         if signum is not None:
             check_signal(signum)
         if status is not None:
-            if isinstance(status, bool) or not isinstance(status, int):
-                raise TypeError(f"a status is an int, not {type(status).__name__}")
+            status = check_integer(status, "a status")
             check_status(status)
         given = proc_tuple(procs)
         instances("procs", given, Proc)
@@ -421,8 +422,9 @@ class Jobs(Home):
             >>> job = host.job("job2", np=2)
             >>> host.report_end(job.proc(0), 0)
         """
-        if not isinstance(proc, Proc) or type(code) is not int:
-            raise TypeError(f"a Proc ends with an int, not {type(proc).__name__} with {type(code).__name__}")
+        if not isinstance(proc, Proc):
+            raise TypeError(f"a Proc ends, not {type(proc).__name__}")
+        code = check_integer(code, "an exit code")
         manager = self._managed()
         if manager.find(proc) is None:
             raise ValueError(f"{proc} is not a rank here of a job that is registered")

@@ -164,7 +164,8 @@ class Launched:
 
     async def wait(self, timeout: float | None = None) -> dict[int, int]:
         """Wait for the end of all processes; see `Processes.wait`."""
-        if not await self._until(lambda: not self.alive(), limit(timeout)):
+        timeout = limit(timeout)
+        if not await self._until(lambda: not self.alive(), timeout):
             alive = [rank.proc for rank in self.alive()]
             detail = f"{len(alive)} of {len(self.ranks)} processes run after {timeout:g} s"
             raise OperationTimeout(detail, operation="wait", missing=alive)

@@ -84,7 +84,7 @@ class HostOp(Op[R]):
 def check_key(key: str) -> None:
     check_name(key, types.MAX_KEYLEN, "a key")
     if not key:
-        raise ValueError("a key must not be empty")
+        raise ValueError(f"{types.name_call()}a key must not be empty")
 
 
 def check_scope(scope: int) -> None:
@@ -94,10 +94,10 @@ def check_scope(scope: int) -> None:
 
 def instances(name: str, items: object, kind: type) -> None:
     if not isinstance(items, tuple):
-        raise TypeError(f"{name} must be a tuple, not {type(items).__name__}")
+        raise TypeError(f"{types.name_call()}{name} must be a tuple, not {type(items).__name__}")
     for item in items:
         if not isinstance(item, kind):
-            raise TypeError(f"{name} must hold {kind.__name__}s, not {type(item).__name__}")
+            raise TypeError(f"{types.name_call()}{name} must hold {kind.__name__}s, not {type(item).__name__}")
 
 
 def returned(result: Any, kind: type) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from pypmix.standard.keys import PERSISTENCE, RANGE
 from pypmix.standard.ops.core import RESERVED_PREFIX, Op, check_key
-from pypmix.standard.types import Info, Pdata
+from pypmix.standard.types import Info, Pdata, name_call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ PERSISTENCES = range(5)
 def _published_key(key: str) -> None:
     check_key(key)
     if key.startswith(RESERVED_PREFIX):
-        raise ValueError(f"{key!r} starts with {RESERVED_PREFIX!r}: such keys are the Standard's and not published")
+        reason = "such keys are the Standard's and not published"
+        raise ValueError(f"{name_call()}{key!r} starts with {RESERVED_PREFIX!r}: {reason}")
 
 
 _KEY = itemgetter(0)
@@ -40,7 +41,7 @@ def _keys(keys: object) -> None:
     for key in keys:
         _published_key(key)
     if len(set(keys)) != len(keys):
-        raise ValueError("a key is named twice")
+        raise ValueError(f"{name_call()}a key is named twice")
 
 
 class Publish(Op[None]):

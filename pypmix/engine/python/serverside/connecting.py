@@ -1,21 +1,4 @@
-"""Connect and disconnect: all procs join, the host agrees, and all get the job info of the others' nspaces.
-
-Theory of operation. Both are collective operations (`engine/collective/machine.py`); their kinds are made in
-`Connecting`. A connect goes three ways from its last caller of this server: `_ask_connect` makes the upcall to the
-host, `_take_connect` checks the host's `Connected`, and `_complete_connect` makes the connection and answers.
-
-- **Names.** If the host assigns an nspace, the connection is kept in the `Store` and has a record of `grouprecords.py`,
-  as a group has: its name is an address, and departures change it in the same way. Without an nspace nothing is kept.
-- **Which call joins which.** `_meeting` finds the membership: callers may name a group, whole jobs, or jobs that are
-  not known here yet (`_vague`), and all of these may be the same procs. A disconnect is found by the connection's name,
-  or by its procs and id, since other libraries do not know the name (`_find_connection`).
-- **Libraries.** A client behind a library gets no name with its answer: it is kept for a query (`keep`, `made`).
-- **Events.** Participants may want an event of each proc that joins or leaves, and procs may be asked to join. Other
-  servers learn of it by events as well (`reported`, `requested`), which may arrive before the first caller here: so the
-  wish is remembered by the title of the connect (`_notified_elsewhere`, `_requested`).
-- **Departures.** A proc that ends during a disconnect is reported when the host has decided, so that all servers report
-  the same procs (`report_withheld`).
-"""
+"""Connect and disconnect: all procs join, the host agrees, and all get the job info of the others' nspaces."""
 
 from __future__ import annotations
 

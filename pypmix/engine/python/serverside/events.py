@@ -1,18 +1,4 @@
-"""Events between the clients of a server, and between these and its host.
-
-Theory of operation. The server knows for which codes a connection has handlers; which handler runs, and in what order,
-is decided in the client (`engine/chain.py`).
-
-- **Registrations.** A code that no other client has registered is granted by the host first. So registrations wait for
-  the host (`_consider`, `_asking`), and for each other if they have codes in common (`_considered`). The host is told
-  once when the last client has deregistered a code. Codes of groups need no host.
-- **An event** of a client (`_notify`) or of the host (`notify`) becomes an `_Event` with a number. It goes to the
-  connections that have registered its code and that its range concerns (`_raise`), and to the host unless its range is
-  local. Two other topics see events first: `groups.py`, since events change groups, and `connecting.py`.
-- **Late handlers.** An event is kept for a while (`_Kept`), and delivered to a proc that registers its code later. A
-  proc must get no event twice: for each code that it has deregistered, the last event that it has got is remembered
-  (`_delivered`). Kept events are found by labels, so that neither a registration nor the end of a group searches all.
-"""
+"""Events between the clients of a server, and between these and its host."""
 
 from __future__ import annotations
 

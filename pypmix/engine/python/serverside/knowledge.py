@@ -1,10 +1,4 @@
-"""Answers about jobs that a server has without its host: from the job info that is registered.
-
-`asking.py` asks the host first, and takes an answer of this module for each key that the host leaves open. `_answers`
-has a function for each key of a query; any other key is looked up in the job info, at the level that the key belongs to
-(`_registered`). What a query is about follows from its qualifiers (`_Subject`); by default it is the job of the asking
-proc. Queries about groups are about the groups in the range that the query names (`_groups`).
-"""
+"""Answers about jobs that a server has without its host: from the job info that is registered."""
 
 from __future__ import annotations
 
