@@ -129,18 +129,24 @@ class Unpacker:
         buffer_type: 1 for a plain buffer, 2 for a described one.
         release: The writer's release, which determines the form of arrays without a type.
         context: The context for decoders; by default one for the release, without a limit of work.
+        position: The position of the first pack.
     """
 
     __slots__ = ("_context", "_data", "_described", "_position", "buffer_type")
 
     def __init__(
-        self, data: bytes, buffer_type: int = PLAIN, release: Release = NEWEST, context: int | None = None
+        self,
+        data: bytes,
+        buffer_type: int = PLAIN,
+        release: Release = NEWEST,
+        context: int | None = None,
+        position: int = 0,
     ) -> None:
         if buffer_type not in _ONE:
             raise ValueError(f"a buffer type is 1 or 2, not {buffer_type!r}")
         self.buffer_type = buffer_type
         self._data = bytes(data)
-        self._position = 0
+        self._position = position
         self._described = buffer_type == DESCRIBED
         self._context = rule_for(release) << RULE_SHIFT if context is None else context
 
@@ -190,11 +196,16 @@ class Unpacker:
         Raises:
             RemoteProtocolError: The next pack is not one.
         """
+        data = self._data
         try:
-            count, pos = self._head(type)
+            count = data[self._position]
+            if count < 128 and not count & 1 and not self._described:
+                count, pos = count >> 1, self._position + 1
+            else:
+                count, pos = self._head(type)
             if limit is not None and count > limit:
                 raise broken(f"{count} values of {type_name(type)} came where {limit} may")
-            found, self._position = decode.many(type, self._data, pos, count, self._context)
+            found, self._position = decode.many(type, data, pos, count, self._context)
         except IndexError:
             raise self._cut(type) from None
         return found

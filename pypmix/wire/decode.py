@@ -153,6 +153,10 @@ def flex(data: bytes, pos: int) -> tuple[int, int]:
 
 def zigzag(data: bytes, pos: int) -> tuple[int, int]:
     """Decode a signed integer of at most 64 bits."""
+    number = data[pos]
+    if number < 128:
+        # Nearly all; a call is saved for each.
+        return (~(number >> 1) if number & 1 else number >> 1), pos + 1
     number, pos = flex(data, pos)
     return (~(number >> 1) if number & 1 else number >> 1), pos
 
@@ -208,6 +212,9 @@ def _signed(type: int) -> Decoder:
     low, high = RANGES[type]
 
     def decode(data: bytes, pos: int, context: int) -> tuple[int, int]:
+        number = data[pos]
+        if number < 128:
+            return (~(number >> 1) if number & 1 else number >> 1), pos + 1
         number, pos = zigzag(data, pos)
         if not low <= number <= high:
             raise _beyond(type, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.standard import codes
 from pypmix.standard.errors import SUCCESSES
-from pypmix.wire.codec import Packer, Unpacker
+from pypmix.wire.codec import PLAIN, Packer, Unpacker
 from pypmix.wire.decode import METERED_FROM, broken, context_of
 from pypmix.wire.readers import fit_infos
 
@@ -208,7 +208,7 @@ class Layout:
         foreign: Fields of the same message in other releases, which `encode` accepts and ignores.
     """
 
-    __slots__ = ("_accepted", "_defaults", "command", "fields", "name", "reply")
+    __slots__ = ("_accepted", "_defaults", "_start", "command", "fields", "name", "reply")
 
     def __init__(
         self,
@@ -221,6 +221,8 @@ class Layout:
         self.name = name
         self.fields = tuple(fields)
         self.command = command
+        self._start = None if command is None else bytes((2, command))
+        """The first bytes of a plain request: a pack of one value, and the command."""
         self.reply = reply
         defaults = {field.name: field.default for field in foreign}
         self._defaults = defaults | {field.name: field.default for field in self.fields}
@@ -304,18 +306,18 @@ class Layout:
         Raises:
             RemoteProtocolError: The message is malformed.
         """
-        unpacker = Unpacker(data, buffer_type, release)
-        if len(data) > METERED_FROM and not self.reply:
-            # A single request must not occupy the server's only thread for long.
-            unpacker = Unpacker(data, buffer_type, release, context_of(release, len(data)))
-        if self.command is not None:
+        # A single request must not occupy the server's only thread for long.
+        context = context_of(release, len(data)) if len(data) > METERED_FROM and not self.reply else None
+        is_known = data[:2] == self._start and buffer_type == PLAIN
+        unpacker = Unpacker(data, buffer_type, release, context, 2 if is_known else 0)
+        if self.command is not None and not is_known:
             command = unpacker.one(codes.COMMAND)
             if command != self.command:
                 raise broken(f"{self.name} starts with command {self.command}, not {command}")
         values = dict(self._defaults)
         tolerant = False
         for field in self.fields:
-            if not unpacker.more() and (tolerant or field.optional):
+            if (tolerant or field.optional) and not unpacker.more():
                 break
             values[field.name] = field.take(unpacker)
             tolerant = self.reply

@@ -54,7 +54,7 @@ with pypmix.Client() as me:
 
 @pytest.mark.parametrize(
     ("kind", "engine", "most"),
-    [("async", "python", 97), ("plain", "python", 106), ("async", "native", 54), ("plain", "native", 56)],
+    [("async", "python", 88), ("plain", "python", 97), ("async", "native", 54), ("plain", "native", 56)],
 )
 def test_an_upcall_takes_few_calls(kind: str, engine: str, most: int, tmp_path: Path) -> None:
     host, rank = tmp_path / "host.py", tmp_path / "rank.py"
