@@ -94,7 +94,16 @@ def described(uid: int) -> str:
     return f"user {uid}"
 
 
-def listen_on_loopback(backlog: int = 128) -> _socket.socket:
+class Listener(_socket.socket):
+    """A socket that accepts connections; the class of `socket` costs each start the import of enums."""
+
+    def accept(self) -> tuple[_socket.socket, object]:
+        """Return a new connection, and the address of its other end."""
+        fd, address = self._accept()  # type: ignore[attr-defined]
+        return _socket.socket(self.family, self.type, self.proto, fd), address
+
+
+def listen_on_loopback(backlog: int = 128) -> Listener:
     """Return a listener on this machine's loopback address of IPv4, or else of IPv6.
 
     Raises:
@@ -109,8 +118,8 @@ def listen_on_loopback(backlog: int = 128) -> _socket.socket:
             raise error from None
 
 
-def _listen(family: int, address: str, backlog: int) -> _socket.socket:
-    listener = _socket.socket(family, _socket.SOCK_STREAM)
+def _listen(family: int, address: str, backlog: int) -> Listener:
+    listener = Listener(family, _socket.SOCK_STREAM)
     try:
         listener.bind((address, 0))
         listener.listen(backlog)

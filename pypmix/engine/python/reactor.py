@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from pypmix.engine.peeruid import Listener
     from pypmix.engine.python.node import Owner
     from pypmix.standard.limits import Limits
 
@@ -296,7 +297,7 @@ class Reactor:
         self._links: dict[int, Link] = {}
         self._calls: deque[Callable[[], None]] = deque()
         self._timers = Heap()
-        self._listeners: dict[int, _socket.socket] = {}
+        self._listeners: dict[int, Listener] = {}
         self._guests: dict[int, tuple[int, Callable[[], None]]] = {}
         self._opened: Callable[[Link], None] | None = None
         self._ending = self._stopping = False
@@ -458,7 +459,7 @@ class Reactor:
         if alarm.call is not None:
             self._timers.put(alarm)
 
-    def listen(self, listener: _socket.socket, opened: Callable[[Link], None]) -> None:
+    def listen(self, listener: Listener, opened: Callable[[Link], None]) -> None:
         """Accept connections; `opened` is called with each, of all listeners."""
         listener.setblocking(False)
         self._listeners[listener.fileno()] = listener
@@ -703,10 +704,10 @@ class Reactor:
         if self._guests.get(fd) is guest:
             self._epoll.register(fd, guest[0])
 
-    def _accept(self, listener: _socket.socket) -> None:
+    def _accept(self, listener: Listener) -> None:
         for _ in range(ACCEPTS):
             try:
-                fd, _address = listener._accept()  # type: ignore[attr-defined]
+                connection, _address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -716,7 +717,6 @@ class Reactor:
                     self.call_later(ACCEPT_PAUSE, lambda: self._epoll.modify(listener, _READ))
                     return
                 continue
-            connection = _socket.socket(listener.family, listener.type, listener.proto, fd)
             connection.setblocking(False)
             if connection.family != _socket.AF_UNIX:
                 connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)

@@ -12,7 +12,7 @@ from threading import get_ident
 from pypmix._version import __version__
 from pypmix.engine.common import MUNGE, SOCKET_VARIABLE, UNCHECKED, EngineInfo, configured_security, security_modules
 from pypmix.engine.faults import fault, traced
-from pypmix.engine.peeruid import is_current_user, listen_on_loopback
+from pypmix.engine.peeruid import Listener, is_current_user, listen_on_loopback
 from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
@@ -76,14 +76,14 @@ def _modules(names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def _open_local_listener(folder: str, port: int) -> tuple[_socket.socket | None, str]:
+def _open_local_listener(folder: str, port: int) -> tuple[Listener | None, str]:
     """Return a Unix-domain socket for clients of this engine, and its path; None and "" if it cannot be made.
 
     A folder that only this user can enter keeps other users away, and the kernel reports the user of a connection.
     """
     path = os.path.join(folder, f"pypmix-{os.getpid()}-{port}")
     try:
-        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        listener = Listener(_socket.AF_UNIX, _socket.SOCK_STREAM)
     except OSError:
         # A sandbox may allow no such sockets.
         return None, ""
