@@ -8,6 +8,7 @@ from lib.exchange_world import Asked, Server
 from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.standard import attrs
 from pypmix.standard.jobinfo import JobInfo
+from pypmix.standard.types import Proc
 
 
 class Counting(Hub):
@@ -58,3 +59,51 @@ class Session:
 
     def has(self, name, job="job"):
         return self.crossings[name]._places.of(job)
+
+
+LAUNCHER = "!launcher"
+DESCRIBE = "describe"
+
+
+class LaunchedSession:
+    """A launcher and some servers with a rank each, or more; `slow` are pairs between which messages take longer."""
+
+    def __init__(self, count, ranks=1, fan_out=0):
+        self.slow = {}
+        self.fan_out = fan_out
+        self.hub = Counting(delay=lambda *pair: self.slow.get(pair, 0.01))
+        self.names = [f"n{number:03}" for number in range(count)]
+        self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
+        self.exchanges, self.crossings, self.servers = {}, {}, {}
+        for name in (LAUNCHER, *self.names):
+            self.add(name)
+        self.hub.run()
+        self.hub.messages.clear()
+
+    def add(self, name):
+        clock = self.hub.clock
+        carrier = self.hub.carrier(name)
+        carrier.fan_out = self.fan_out
+        exchange = self.exchanges[name] = Exchange(carrier, later=clock.later, now=clock.time)
+        self.servers[name] = Server(name)
+        self.crossings[name] = Crossing(self.servers[name], exchange, launcher=LAUNCHER)
+        exchange.hear(DESCRIBE, lambda _sender, number: self.place(name, int(number)))
+        exchange.start()
+
+    def wait(self, seconds):
+        self.hub.run(self.hub.clock.now + seconds)
+
+    def place(self, name, number):
+        self.crossings[name].place(JobInfo(f"job{number}" if number > 1 else "job", ()), self.places, number)
+
+    def describe(self, number=1):
+        self.place(LAUNCHER, number)
+        self.exchanges[LAUNCHER].broadcast(DESCRIBE, b"%d" % number)
+
+    def ask(self, name, op):
+        asked = Asked(op)
+        assert self.crossings[name].answer(asked)
+        return asked
+
+    def has_departed(self, name, rank):
+        return self.crossings[name]._places.has_departed(Proc("job", rank))

@@ -4,62 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from lib.exchange_session import Counting
-from lib.exchange_world import Asked, Server, fence
+from lib.exchange_session import DESCRIBE, LAUNCHER
+from lib.exchange_session import LaunchedSession as Session
+from lib.exchange_world import fence
 from pypmix.engine.times import DOUBT_SECONDS, HELD_SECONDS, LOSS_SECONDS
-from pypmix.host.exchange import Crossing, Exchange, limits, statelog
+from pypmix.host.exchange import distribution, limits, statelog
 from pypmix.standard import attrs
-from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Connect, FenceUpcall, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_SESSION
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 pytestmark = pytest.mark.timeout(30)
 
-LAUNCHER = "!launcher"
 ALL = (Proc("job", RANK_WILDCARD),)
-DESCRIBE = "describe"
-
-
-class Session:
-    """A launcher and some servers with a rank each, or more; `slow` are pairs between which messages take longer."""
-
-    def __init__(self, count, ranks=1):
-        self.slow = {}
-        self.hub = Counting(delay=lambda *pair: self.slow.get(pair, 0.01))
-        self.names = [f"n{number:03}" for number in range(count)]
-        self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
-        self.exchanges, self.crossings, self.servers = {}, {}, {}
-        for name in (LAUNCHER, *self.names):
-            self.add(name)
-        self.hub.run()
-        self.hub.messages.clear()
-
-    def add(self, name):
-        clock = self.hub.clock
-        exchange = self.exchanges[name] = Exchange(self.hub.carrier(name), later=clock.later, now=clock.time)
-        self.servers[name] = Server(name)
-        self.crossings[name] = Crossing(self.servers[name], exchange, launcher=LAUNCHER)
-        exchange.hear(DESCRIBE, lambda _sender, number: self.place(name, int(number)))
-        exchange.start()
-
-    def wait(self, seconds):
-        self.hub.run(self.hub.clock.now + seconds)
-
-    def place(self, name, number):
-        self.crossings[name].place(JobInfo(f"job{number}" if number > 1 else "job", ()), self.places, number)
-
-    def describe(self, number=1):
-        self.place(LAUNCHER, number)
-        self.exchanges[LAUNCHER].broadcast(DESCRIBE, b"%d" % number)
-
-    def ask(self, name, op):
-        asked = Asked(op)
-        assert self.crossings[name].answer(asked)
-        return asked
-
-    def has_departed(self, name, rank):
-        return self.crossings[name]._places.has_departed(Proc("job", rank))
 
 
 @pytest.mark.parametrize("count", [4, 8, 16, 40])
@@ -252,8 +209,9 @@ def test_only_the_launcher_orders_entries(caplog):
     session = Session(3)
     session.describe()
     session.hub.run()
-    news = statelog._ORDER.write((9, 9, (("n002", 1, statelog.NEWS, b""), ("n001", 0, statelog.LOSS, b""))))
-    session.exchanges["n001"].tell("n000", statelog.ORDERED, news)
+    entries = ("n002", 1, statelog.NEWS, b""), ("n001", 0, statelog.LOSS, b"")
+    news = distribution.ORDER.write((1, 0, 2, 9, entries))
+    session.exchanges["n001"].tell("n000", distribution.ORDERED, news)
     session.hub.run()
     assert session.exchanges["n000"].members == (LAUNCHER, *session.names)
     assert "n001 orders entries and is not the launcher" in caplog.text

@@ -63,6 +63,11 @@ class Arrivals:
             return
         listener(sender, data)
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether messages wait for entries."""
+        return bool(self._held)
+
     def release_ready(self) -> None:
         """Process the messages of servers whose basis has been applied, and which may have to wait again."""
         for name, waiting in sorted(self._held.items()):
@@ -86,6 +91,7 @@ class Arrivals:
         if waiting is None:
             waiting = self._held[name] = WaitingMessages(basis)
             waiting.timer = self._exchange.later(times.HELD_SECONDS, lambda: self._stop_holding(name, waiting))
+            self._exchange.state.expect_entries()
         waiting.messages.append(message)
         waiting.size += len(message)
         if waiting.size > limits.HELD_BYTES:

@@ -148,6 +148,7 @@ class Exchange:
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
         self._carrier_life: Callable[[str], bytes] = getattr(carrier, "life", lambda _name: b"")
         self.state: StateLog = StateLog(self)
+        self.state.distribution.fan_out = getattr(carrier, "fan_out", 0)
         self.state.on(BROADCAST, self._apply_broadcast)
         self.membership: Membership = Membership(self, self.state)
         self.detours: Detours = Detours(self, self.membership)
@@ -388,6 +389,10 @@ class Exchange:
     def list_others(self) -> list[str]:
         """Return the names of the other servers that are present, sorted."""
         return self.membership.list_others()
+
+    def list_reached(self) -> list[str]:
+        """Return the names of the other servers whose connection has not ended, sorted."""
+        return self.membership.list_reached()
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
         text = codec.pack(codec.TELL, TEXT.write(topic), data)

@@ -35,7 +35,8 @@ import time
 from collections import deque
 
 from pypmix.engine.times import FORWARD_SECONDS, NEWS_SECONDS
-from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, TEXT, Field, broken, many, message
+from pypmix.host.exchange.codec import NUMBER, TEXT, Field, message
+from pypmix.host.exchange.distribution import ENTRIES, Distribution
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
 from pypmix.standard.errors import RemoteProtocolError
@@ -44,11 +45,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pypmix.host.exchange.distribution import Entry
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.membership import Membership
-
-    Entry = tuple[str, int, int, bytes]
-    """The origin, its number for the entry, the kind, and the data."""
 
     Apply = Callable[[str, bytes], bytes | None]
     """Applies the data of an origin; the root passes the returned data on in its place, if any."""
@@ -67,15 +66,11 @@ REPORTS = frozenset((PROCS, SETS))
 """The kinds of reports, which count again when they arrive again."""
 
 SUBMITTED = "pypmix.state.submitted"
-ORDERED = "pypmix.state.ordered"
-"""The topics of messages to the root, and from it."""
+"""The topic of messages to the root."""
 
-_ENTRIES: Field[tuple[Entry, ...]] = many(message(NAME, NUMBER, NUMBER, BYTES))
-_ORDER: Field[tuple[int, int, tuple[Entry, ...]]] = message(NUMBER, NUMBER, _ENTRIES)
-"""The number of the last entry, the number of the last job, and the entries."""
-
-_BASIS: Field[tuple[str, int, int]] = message(TEXT, NUMBER, NUMBER)
-"""The root, the number of the last job that the sender knows, and the number of the sender's last entry."""
+_BASIS: Field[tuple[str, int, int, int]] = message(TEXT, NUMBER, NUMBER, NUMBER)
+"""The root, the number of the last job that the sender knows, the number of the sender's last entry, and of the last
+entry that the sender has sent through others as the root."""
 
 
 class StateLog:
@@ -86,6 +81,7 @@ class StateLog:
 
     Attributes:
         losses: Decides when a declared loss can be applied; set before the exchange starts.
+        distribution: The way of the entries from the root to the others.
     """
 
     losses: Membership
@@ -101,6 +97,7 @@ class StateLog:
         """The number of the last applied entry of each origin."""
         self._drafts: list[tuple[int, int, bytes | Callable[[], bytes]]] = []
         """The entries of this server that were not sent to the root yet."""
+        self.distribution: Distribution = Distribution(exchange, self._take_ordered, self.introduce, self._start)
         self._number = 0
         """The number of the last entry that this server has numbered, or applied."""
         self._job = 0
@@ -112,7 +109,6 @@ class StateLog:
         self._inbox: deque[tuple[str, Entry | None, int, int]] = deque()
         """Entries that wait for a loss before them, and the two numbers after each message."""
         exchange.hear(SUBMITTED, self._submitted)
-        exchange.hear(ORDERED, self._ordered)
 
     def on(self, kind: int, apply: Apply) -> None:
         """Apply entries of a kind with a function."""
@@ -147,7 +143,7 @@ class StateLog:
 
     def _write_drafts(self) -> bytes:
         drafts, self._drafts = self._drafts, []
-        return _ENTRIES.write(
+        return ENTRIES.write(
             tuple(
                 [
                     (self.name, number, kind, data if isinstance(data, bytes) else data())
@@ -163,7 +159,7 @@ class StateLog:
         self._add((self.name, 0, LOSS, data))
 
     def _submitted(self, sender: str, data: bytes) -> None:
-        entries = _ENTRIES.read(data)
+        entries = ENTRIES.read(data)
         if not self._is_root:
             # Servers that do not know the root yet submit to the root before it.
             self._exchange.tell(self._exchange.root, SUBMITTED, data)
@@ -195,8 +191,9 @@ class StateLog:
             self._flushed = self._exchange.now()
             # A launcher sends the descriptions of jobs itself.
             job = 0 if self._exchange.launcher else self._job
-            data = _ORDER.write((self._number, job, tuple(numbered)))
-            self._exchange.outbox.aside_all(ORDERED, data)
+            self.distribution.send(self._number, job, tuple(numbered))
+            if self.distribution.forwarded == self._number:
+                self._rebase()
 
     def introduce(self, name: str) -> None:
         """Send a server that has joined a report on each present server; only the root does so."""
@@ -205,8 +202,8 @@ class StateLog:
             count = self._own_count() if origin == self.name else self._counts.get(origin, 0)
             told = [(origin, count, kind, data) for kind, data in self._report_on(origin)] if origin != name else []
             entries += told or ([(origin, count, MARK, b"")] if count and origin != name else [])
-        if entries or self._number or self._job:
-            self._exchange.outbox.aside(name, ORDERED, _ORDER.write((self._number, self._job, tuple(entries))))
+        if entries:
+            self.distribution.report(name, self._job, tuple(entries))
 
     def _own_count(self) -> int:
         return self._start + self._count if self._count else 0
@@ -223,6 +220,8 @@ class StateLog:
             (self.name, number, kind, data if isinstance(data, bytes) else data()) for number, kind, data in drafts
         ]
         if self._is_root:
+            self.distribution.begin()
+            self._number = self._job = 0
             # The root before may not have passed on everything that this server had submitted.
             own = [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             for entry in (*entries, *(own if self._exchange.list_others() else ())):
@@ -233,12 +232,13 @@ class StateLog:
             # The drafts include news that the reports have by now, and messages for all that they do not have.
             entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             if entries:
-                self._exchange.outbox.aside(self._exchange.root, SUBMITTED, _ENTRIES.write(tuple(entries)))
+                self._exchange.outbox.aside(self._exchange.root, SUBMITTED, ENTRIES.write(tuple(entries)))
         self._rebase()
 
     def forget(self, name: str) -> None:
         """A server is lost: a later process under its name begins anew."""
         self._counts.pop(name, None)
+        self.distribution.forget(name)
 
     def know_job(self, number: int) -> None:
         """Record the number that the launcher gave to a job, before any message that may be about it."""
@@ -249,7 +249,8 @@ class StateLog:
 
     def _is_old(self, entry: Entry) -> bool:
         origin, number, kind, _ = entry
-        return kind not in REPORTS and 0 < number <= self._counts.get(origin, 0)
+        count = self._counts.get(origin, 0)
+        return 0 < number < count or (0 < number == count and kind not in REPORTS)
 
     def _apply_entry(self, entry: Entry) -> bytes | None:
         origin, number, kind, data = entry
@@ -265,14 +266,11 @@ class StateLog:
             log.exception("%s: an entry of %s could not be dealt with", shown(self.name), shown(origin))
         return None
 
-    def _ordered(self, sender: str, data: bytes) -> None:
-        if self._exchange.launcher not in ("", sender):
-            raise broken(f"{shown(sender)} orders entries and is not the launcher")
-        number, job, entries = _ORDER.read(data)
+    def _take_ordered(self, root: str, number: int, job: int, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
-            if entry[2] != LOSS or self.losses.expect(sender, entry[3]):
-                self._inbox.append((sender, entry, 0, 0))
-        self._inbox.append((sender, None, number, job))
+            if entry[2] != LOSS or self.losses.expect(root, entry[3]):
+                self._inbox.append((root, entry, 0, 0))
+        self._inbox.append((root, None, number, job))
         self.advance()
 
     def advance(self) -> None:
@@ -288,7 +286,8 @@ class StateLog:
                 if not is_apart and not self._is_old(entry):
                     self._apply_entry(entry)
             elif sender == self._exchange.root:
-                if self._exchange.launcher:
+                if self._exchange.launcher or (sender == self._root and number):
+                    # A report is outside the order, and may contain later jobs.
                     job = max(job, self._job)
                 changed = (sender, job) != (self._root, self._job)
                 self._root, self._number, self._job = sender, number, job
@@ -300,17 +299,25 @@ class StateLog:
 
     def _rebase(self) -> None:
         """Give the next message to each server the new basis."""
-        basis = b""
-        if not self._is_root and (self._count or self._job):
-            basis = _BASIS.write((self._root, self._job, self._own_count()))
+        basis, forwarded = b"", self.distribution.forwarded
+        if self._is_root:
+            basis = _BASIS.write((self.name, 0, 0, forwarded)) if forwarded else b""
+        elif self._count or self._job:
+            basis = _BASIS.write((self._root, self._job, self._own_count(), 0))
         self._exchange.outbox.rebase(basis, (self._exchange.root,))
+
+    def expect_entries(self) -> None:
+        """Messages wait for entries: ask the root unless these arrive in a moment."""
+        self.distribution.expect_entries()
 
     def has_basis(self, sender: str, basis: bytes) -> bool:
         """Return True if messages of a server with this basis can be processed."""
-        root, job, count = _BASIS.read(basis)
+        root, job, count, number = _BASIS.read(basis)
         if self._is_root:
             return True
         if count > self._counts.get(sender, 0):
+            return False
+        if number and root == self._exchange.root and (root != self._root or number > self._number):
             return False
         if self._exchange.launcher:
             return job <= self._job
