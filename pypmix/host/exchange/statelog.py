@@ -104,6 +104,8 @@ class StateLog:
         """The number of the last job."""
         self._root = ""
         """The root whose numbers these are."""
+        self._numbers_own = True
+        """Whether the numbers are this server's own: it is the root, or is taking the place of a lost one."""
         self._numbered: list[Entry] = []
         self._flushed = float("-inf")
         self._inbox: deque[tuple[str, Entry | None, int, int]] = deque()
@@ -155,8 +157,16 @@ class StateLog:
     # The root
 
     def add_loss(self, data: bytes) -> None:
-        """Number the loss of a server; only the root does so."""
+        """Number the loss of a server; only the root does so, or the server that takes its place by that."""
+        self._begin()
         self._add((self.name, 0, LOSS, data))
+
+    def _begin(self) -> None:
+        """Begin to number entries, in place of a root that was lost."""
+        if not self._numbers_own:
+            self._numbers_own = True
+            self.distribution.begin()
+            self._number = self._job = 0
 
     def _submitted(self, sender: str, data: bytes) -> None:
         entries = ENTRIES.read(data)
@@ -220,8 +230,7 @@ class StateLog:
             (self.name, number, kind, data if isinstance(data, bytes) else data()) for number, kind, data in drafts
         ]
         if self._is_root:
-            self.distribution.begin()
-            self._number = self._job = 0
+            self._begin()
             # The root before may not have passed on everything that this server had submitted.
             own = [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             for entry in (*entries, *(own if self._exchange.list_others() else ())):
@@ -229,6 +238,7 @@ class StateLog:
             # This server knows all entries from here on.
             self._exchange.arrivals.release_ready()
         else:
+            self._numbers_own = False
             # The drafts include news that the reports have by now, and messages for all that they do not have.
             entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             if entries:
