@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from faults import test_crossing_groups as groups
 from lib.crossing_world import SUCCESS, World, finish, play
 from pypmix.host.exchange import tree
+from pypmix.host.exchange.inprocess import HubCarrier
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,12 +22,13 @@ SERVERS = st.integers(3, 10)
 
 @contextmanager
 def of_radix(number):
-    before = tree.RADIX, tree.FLAT
-    tree.RADIX, tree.FLAT = number, 1
+    """Servers in the middle pass contributions on, and entries of the root."""
+    before = tree.RADIX, tree.FLAT, HubCarrier.fan_out
+    tree.RADIX, tree.FLAT, HubCarrier.fan_out = number, 1, number
     try:
         yield
     finally:
-        tree.RADIX, tree.FLAT = before
+        tree.RADIX, tree.FLAT, HubCarrier.fan_out = before
 
 
 @settings(max_examples=30)
@@ -134,6 +136,8 @@ def test_groups_end_the_same_way_whoever_departs(seed, servers, radix, departure
 @settings(max_examples=60)
 # In a chain, a lost server, which goes on alone here, waits for each of the others in turn.
 @given(st.integers(0, 2**32), SERVERS, st.integers(2, 3), st.integers(0, 3), st.integers(0, 2))
+# The root is lost while entries of its successor are forwarded.
+@example(0, 9, 2, 3, 1)
 def test_groups_end_in_time_whoever_stays_silent(seed, servers, radix, silent, losses):
     with of_radix(radix):
         groups.test_who_stays_silent_ends_constructs_in_time.hypothesis.inner_test(seed, servers, silent, losses)

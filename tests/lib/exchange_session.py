@@ -48,6 +48,9 @@ class Session:
         self.crossings[name] = Crossing(self.servers[name], self.exchanges[name])
         self.exchanges[name].start()
 
+    def wait(self, seconds):
+        self.hub.run(self.hub.clock.now + seconds)
+
     def register(self, *names, job="job", places=None):
         for name in names:
             self.crossings[name].register(JobInfo(job, (attrs.JOB_SIZE(1),)), places or self.places)

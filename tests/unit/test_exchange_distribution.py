@@ -14,11 +14,14 @@ from pypmix.engine.times import GAP_SECONDS, LOG_SECONDS, QUIET_SECONDS
 from pypmix.host.exchange import TCPCarrier, distribution, limits, statelog
 from pypmix.host.exchange.codec import BYTES, TEXT, message
 from pypmix.host.exchange.inprocess import HubCarrier
-from pypmix.standard.types import Proc
+from pypmix.standard.ops import Connect
+from pypmix.standard.types import RANK_WILDCARD, Proc
 
 pytestmark = pytest.mark.timeout(60)
 
 BROADCAST = message(TEXT, BYTES)
+ALL = (Proc("job", RANK_WILDCARD),)
+PROCS = (Proc("job", 4), Proc("job", 5))
 
 
 def described(count, fan_out):
@@ -187,8 +190,15 @@ def test_the_next_root_of_a_session_without_a_launcher_begins_anew(monkeypatch):
         session.hub.run()
         left = [name for name in session.names if name >= root]
         assert [name for name in left if session.crossings[name]._places.has_departed(Proc("job", rank))] == left
+        # What waits for the root is sent again as soon as it is lost.
+        ended = [session.ask(name, Connect(ALL, ())) for name in left if name != root]
+        session.wait(1)
         session.hub.lose(root)
-        session.hub.run()
+        session.wait(1)
+        assert all(each.ends for each in ended)
+        asked = [session.ask(name, fence(name, PROCS)) for name in ("n004", "n005")]
+        session.wait(1)
+        assert [each.end for each in asked] == [b"<n004><n005>"] * 2
     left = tuple(session.names[4:])
     assert {session.exchanges[name].members for name in left} == {left}
 

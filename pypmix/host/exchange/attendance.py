@@ -75,6 +75,11 @@ class Attendance:
         left = self.leavers_of(part.kind, part.name)
         return all(self.places.is_missing(proc, part.incarnation) or proc in left for proc in procs)
 
+    def is_out_of(self, round: Round) -> bool:
+        """Return True if this server has members of a round, and none of them takes part any longer."""
+        mine = {proc for _, part in round.parts for proc in part.party.servers.get(self.name, ())}
+        return bool(mine) and not any(map(self.may_come(round), mine))
+
     def is_void(self, pending: PendingContribution) -> bool:
         """Return True if none of the procs of a contribution takes part any longer."""
         servers = pending.part.party.servers

@@ -37,7 +37,9 @@ answered at once.
 If a server is lost, its contributions are void. A collective ends at once if its kind requires that; any other
 continues without the procs of that server. If a proc ends: once all members on one server have ended or left the group,
 that server is not waited for. A contribution that was given counts, but if the kind needs callers and all of them have
-ended, it is void.
+ended, it is void. If the members on the coordinator have all ended or left their group, other servers may not know that
+they were members, and contribute to the next server. So the coordinator refuses the contributions that it has, and
+these servers turn to the next one as well.
 
 All of this happens in turns of the exchange, never in two threads at a time; the clock is read only for the time at
 which a round began.
@@ -108,6 +110,9 @@ EXPIRED: Field[tuple[int, str, tuple[Proc, ...]]] = message(NUMBER, TEXT, PROCS)
 
 EXPIRE = frozenset((FENCE, GROUP_FENCE, CONNECT, DISCONNECT, GROUP_DISCONNECT, CONSTRUCT, DESTRUCT))
 """The kinds that a server may have callers of before it contributes."""
+
+OF_GROUPS = frozenset((GROUP_FENCE, GROUP_DISCONNECT, DESTRUCT))
+"""The kinds whose participants are the members of a group, as far as their servers know these."""
 
 COUNTER = 22
 """The bits of a context id that a server counts with."""
@@ -494,6 +499,10 @@ class Coordinator:
             return
         if round.kind == OFFER:
             self._settle_offers(round)
+            return
+        if round.kind in OF_GROUPS and self.attendance.is_out_of(round):
+            # Servers that know this name only the other members, and contribute to the next server.
+            self._end(round, Outcome(apart=True, servers=(self.name,)))
             return
         if round.rule.needs_callers and all(self.attendance.is_void(pending) for pending in round.pending):
             # The others may have ended it without them.

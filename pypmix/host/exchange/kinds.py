@@ -216,7 +216,7 @@ class Outcome(Record):
         servers: The servers because of which it has failed.
         infos: The infos for all.
         data: The data of the servers, one after the other.
-        apart: Nothing is decided: each server has to contribute once more, directly.
+        apart: Nothing is decided: each server has to contribute once more, directly, and not to `servers`.
         parts: The contributions that it ends.
         spread: Data that servers have kept and that belongs to it, if any has.
     """

@@ -1,7 +1,7 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
-A contribution is sent to the server that coordinates: the first by name of the servers that take part and are not lost
-or, if the participants are not known, the root of the session. It waits for that server to join if it has not begun
+A contribution is sent to the server that coordinates: the first by name of the servers that take part, are not lost and
+do not refuse it or, if the participants are not known, the root of the session. It waits for that server to join if it has not begun
 yet. Then the coordinator decides, or is lost. In that case all send their contributions once more, to the next one. One
 of them may have got the decision, so the next coordinator asks all that take part for ends that they know, and decides
 only if none is known. All apply the loss at the same place in the order of the session (`statelog`), and no server
@@ -78,6 +78,7 @@ class LocalContribution:
         awaited: The coordinator that it waits for, which has not joined yet.
         life: The number of the coordinator's process.
         lost: The last coordinator that was lost, and the number of its process; None for none.
+        refused: The servers that no longer coordinate it, as their members have ended.
         cancelled: Its end unless it is decided before; it was given up.
         kept: Data that this server sends itself.
         spreading: After the decision: the data of all servers that have kept any.
@@ -100,6 +101,7 @@ class LocalContribution:
         "life",
         "lost",
         "part",
+        "refused",
         "root",
         "since",
         "spreading",
@@ -117,6 +119,7 @@ class LocalContribution:
         self.awaited: str | None = None
         self.life = b""
         self.lost: Server | None = None
+        self.refused: frozenset[str] = frozenset()
         self.cancelled: Outcome | None = None
         self.timer: Timer | None = None
         self.kept = b""
@@ -221,7 +224,7 @@ class Participant:
         if KINDS[part.kind].unknown:
             return self.session.root
         # They are sorted.
-        gone = self.session.gone
+        gone = self.session.gone | local.refused
         return next((name for name in part.servers or part.party.names if name not in gone), None)
 
     def _send(self, local: LocalContribution) -> None:
@@ -423,6 +426,7 @@ class Participant:
             self._data.begin(local, outcome, outcome.spread)
             return
         if outcome.apart:
+            local.refused |= frozenset(outcome.servers)
             self._contribute_again(local)
             return
         self.coordinator.decided.add(local.part.kind, local.part.name, outcome)
