@@ -275,5 +275,19 @@ FOUND: dict[str, Schedule] = {
         (Plan("invited", 3, 2, 3, 0, 0, None, 0, ("request", "leave"), 7),),
         (),
     ),
+    "The leader of a group leaves it and ends, on the server that coordinates, before others fence.": Schedule(
+        6,
+        (Job(0, 4, 1),),
+        (1.0, 0.0, 0.5, 0.0, 1.0),
+        (Plan("named", 0, 1, 3, 0, 0, None, 0, ("part", "fence"), 0),),
+        (),
+    ),
+    "A server that lives was declared lost when a group is formed without its members.": Schedule(
+        3,
+        (Job(1, 2, 2),),
+        (1.0,),
+        (*[Plan("named", 0, 1, 1, 0, 0, None, 0, (), 0)] * 3, Plan("added", 1, 1, 3, 0, 1, None, 0, (), 0)),
+        (Loss(0, "link", 0, 1),),
+    ),
 }
 """By what happens in them."""

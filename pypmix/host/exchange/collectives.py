@@ -282,6 +282,8 @@ class Collectives:
     def _end(self, upcall: Upcall, part: Part, outcome: Outcome, since: float) -> None:
         if part.kind == CONSTRUCT and (outcome.status or procs_in(outcome.infos, MEMBERSHIP)):
             self._coordinator.attendance.forget_leader(part.name)
+            if not outcome.status and self._counts_as_lost(part, outcome):
+                outcome = deciding.failure(deciding.ABORT, f"the other servers count {shown(self.name)} as lost")
         if outcome.status != statuses.SUCCESS:
             error: PMIxError
             if outcome.status == statuses.ERR_TIMEOUT:
@@ -306,6 +308,11 @@ class Collectives:
         else:
             members = procs_in(outcome.infos, keys.GROUP_MEMBERSHIP) or ()
             self._bring_jobs(upcall, members, lambda: upcall.reply(self._constructed(part, outcome, since)))
+
+    def _counts_as_lost(self, part: Part, outcome: Outcome) -> bool:
+        """Return True if a group was formed without any member here: the coordinator has lost this server."""
+        mine = part.party.servers.get(self.name, ())
+        return bool(mine) and set(mine).isdisjoint(procs_in(outcome.infos, MEMBERSHIP) or ())
 
     def _bring_jobs(self, upcall: Upcall, procs: Iterable[Proc], then: Callable[[], None]) -> None:
         """Register the jobs of procs of other servers that this one lacks, and answer an upcall then."""
