@@ -1,12 +1,12 @@
 """One server's part in collectives between servers: its contributions, on their way to the coordinator and back.
 
 A contribution is sent to the server that coordinates: the first by name of the servers that take part, are not lost and
-do not refuse it or, if the participants are not known, the root of the session. It waits for that server to join if it has not begun
-yet. Then the coordinator decides, or is lost. In that case all send their contributions once more, to the next one. One
-of them may have got the decision, so the next coordinator asks all that take part for ends that they know, and decides
-only if none is known. All apply the loss at the same place in the order of the session (`statelog`), and no server
-accepts a decision of a lost one after that: so a decision that is unknown then stays unknown. A collective that ends
-with any lost server ends at once when the coordinator is lost.
+do not refuse it or, if the participants are not known, the root of the session. It waits for that server to join if it
+has not begun yet. Then the coordinator decides, or is lost. In that case all send their contributions once more, to the
+next one. One of them may have got the decision, so the next coordinator asks all that take part for ends that they
+know, and decides only if none is known. All apply the loss at the same place in the order of the session (`statelog`),
+and no server accepts a decision of a lost one after that: so a decision that is unknown then stays unknown. A
+collective that ends with any lost server ends at once when the coordinator is lost.
 
 If servers have kept data for it, the decision is not the end yet: they send that to each other (`spreading`).
 
