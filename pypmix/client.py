@@ -493,9 +493,9 @@ class Client(ClientBase, Operations):
         self._port.run(Abort(check_integer(code, "an abort status"), message, proc_tuple(self._procs(procs))))
 
     def _call_participants(self) -> Participants:
-        from pypmix.operations.exchanging import Job
+        from pypmix.operations.exchanging import JobParticipants
 
-        return Job(self)
+        return JobParticipants(self)
 
     def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         return self._port.run(op, undo)

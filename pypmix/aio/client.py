@@ -500,9 +500,9 @@ class Client(ClientBase, Operations):
         await self._port.run(Abort(check_integer(code, "an abort status"), message, proc_tuple(self._procs(procs))))
 
     def _call_participants(self) -> Participants:
-        from pypmix.aio.operations.exchanging import Job
+        from pypmix.aio.operations.exchanging import JobParticipants
 
-        return Job(self)
+        return JobParticipants(self)
 
     async def _run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         return await self._port.run(op, undo)

@@ -40,7 +40,7 @@ _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Wish(Record):
+class CleanupRequest(Record):
     """The paths to remove.
 
     Args:
@@ -63,12 +63,12 @@ class Wish(Record):
 
 
 class _Waiting:
-    """A wish, and the procs and jobs that have not ended."""
+    """A request, and the procs and jobs that have not ended."""
 
-    def __init__(self, wish: Wish, members: set[str | Proc]) -> None:
-        self.wish = wish
+    def __init__(self, request: CleanupRequest, members: set[str | Proc]) -> None:
+        self.request = request
         self.awaited = members
-        self.size = len(wish.files) + len(wish.folders) + len(wish.ignored) + len(members)
+        self.size = len(request.files) + len(request.folders) + len(request.ignored) + len(members)
 
 
 class Cleanups:
@@ -81,13 +81,13 @@ class Cleanups:
         host.at_rank_end.append(self._rank_ended)
         host.at_job_end.append(self._job_ended)
 
-    def add(self, wish: Wish, members: Iterable[str | Proc]) -> None:
+    def add(self, request: CleanupRequest, members: Iterable[str | Proc]) -> None:
         """Schedule a removal for when all of these procs and jobs have ended.
 
         Raises:
             PMIxError: Too many removals are pending.
         """
-        waiting = _Waiting(wish, set(members))
+        waiting = _Waiting(request, set(members))
         if self._size + waiting.size > MAX_WAITING:
             raise OutOfResources("there is too much to clean up")
         self._size += waiting.size
@@ -105,10 +105,10 @@ class Cleanups:
             waiting.awaited.remove(end)
             if not waiting.awaited:
                 self._size -= waiting.size
-                carry_out(waiting.wish)
+                carry_out(waiting.request)
 
 
-def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
+def read(host: Manager, directives: Iterable[Info], uid: int) -> CleanupRequest | None:
     """Return the removal that directives request, None if they request nothing.
 
     Args:
@@ -128,7 +128,7 @@ def read(host: Manager, directives: Iterable[Info], uid: int) -> Wish | None:
     for folder in folders:
         if folder.count(os.sep) < 2 or any(f"{path}/".startswith(f"{folder}/") for path in kept):
             raise PMIxError(f"{folder} is never removed", status=statuses.ERR_NO_PERMISSIONS)
-    return Wish(
+    return CleanupRequest(
         tuple(files),
         tuple(folders),
         frozenset(_listed(directives, attrs.CLEANUP_IGNORE.key)),
@@ -177,13 +177,13 @@ def _kept(host: Manager) -> list[str]:
 # The removal.
 
 
-def carry_out(wish: Wish) -> None:
-    """Remove the paths of a wish; skip paths that do not exist, belong to others, or cannot be removed."""
-    for path in wish.files:
-        if not _ignored(wish, path):
-            _within(path, partial(_unlink, wish))
-    for path in wish.folders:
-        _within(path, partial(_clear, wish, path))
+def carry_out(request: CleanupRequest) -> None:
+    """Remove the paths of a request; skip paths that do not exist, belong to others, or cannot be removed."""
+    for path in request.files:
+        if not _ignored(request, path):
+            _within(path, partial(_unlink, request))
+    for path in request.folders:
+        _within(path, partial(_clear, request, path))
 
 
 def _within(path: str, act: Callable[[int, str], None]) -> None:
@@ -203,53 +203,53 @@ def _within(path: str, act: Callable[[int, str], None]) -> None:
         return
 
 
-def _ignored(wish: Wish, path: str) -> bool:
-    return path in wish.ignored or os.path.basename(path) in wish.ignored
+def _ignored(request: CleanupRequest, path: str) -> bool:
+    return path in request.ignored or os.path.basename(path) in request.ignored
 
 
-def _unlink(wish: Wish, folder: int, name: str) -> None:
+def _unlink(request: CleanupRequest, folder: int, name: str) -> None:
     found = os.lstat(name, dir_fd=folder)
-    if found.st_uid == wish.uid and not stat.S_ISDIR(found.st_mode):
+    if found.st_uid == request.uid and not stat.S_ISDIR(found.st_mode):
         os.unlink(name, dir_fd=folder)
 
 
-def _clear(wish: Wish, path: str, folder: int, name: str) -> None:
+def _clear(request: CleanupRequest, path: str, folder: int, name: str) -> None:
     top = os.open(name, _READ, dir_fd=folder)
     try:
         device = os.fstat(top).st_dev
-        if os.fstat(top).st_uid != wish.uid:
+        if os.fstat(top).st_uid != request.uid:
             return
-        _empty(wish, top, path, device, 0)
+        _empty(request, top, path, device, 0)
     finally:
         os.close(top)
-    if not wish.keep_top:
+    if not request.keep_top:
         os.rmdir(name, dir_fd=folder)
 
 
-def _empty(wish: Wish, folder: int, path: str, device: int, depth: int) -> None:
+def _empty(request: CleanupRequest, folder: int, path: str, device: int, depth: int) -> None:
     with os.scandir(folder) as entries:
         names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in names:
         below = f"{path}/{name}"
-        if _ignored(wish, below):
+        if _ignored(request, below):
             continue
         try:
             if not is_folder:
-                if not wish.empty:
-                    _unlink(wish, folder, name)
-            elif (wish.recursive or wish.empty) and depth < MAX_DEPTH:
-                _descend(wish, folder, name, below, device, depth)
+                if not request.empty:
+                    _unlink(request, folder, name)
+            elif (request.recursive or request.empty) and depth < MAX_DEPTH:
+                _descend(request, folder, name, below, device, depth)
         except OSError:
             continue
 
 
-def _descend(wish: Wish, folder: int, name: str, path: str, device: int, depth: int) -> None:
+def _descend(request: CleanupRequest, folder: int, name: str, path: str, device: int, depth: int) -> None:
     inner = os.open(name, _READ, dir_fd=folder)
     try:
         found = os.fstat(inner)
-        if found.st_uid != wish.uid or found.st_dev != device:
+        if found.st_uid != request.uid or found.st_dev != device:
             return
-        _empty(wish, inner, path, device, depth + 1)
+        _empty(request, inner, path, device, depth + 1)
     finally:
         os.close(inner)
     os.rmdir(name, dir_fd=folder)

@@ -105,19 +105,19 @@ def _control(host: Manager, upcall: Upcall) -> None:
         upcall.reply(())
         return
     steps = [key for key in STEPS if key == SIGNAL and key in keys or is_set(directives, key)]
-    wish = cleanup.read(host, directives, uid)
-    if not steps and wish is None:
+    paths = cleanup.read(host, directives, uid)
+    if not steps and paths is None:
         names = ", ".join([name_of(key) for key in keys]) or "nothing"
         raise NotSupported(f"this host can do nothing for {names}", operation=op.name)
     signum = _signal(directives) if SIGNAL in steps else 0
     targets = op.targets or _own_job(host, upcall)
     ranks = _ranks(host, targets)
     running = [rank for rank in ranks if rank.alive]
-    if not running and (wish is not None or not {KILL, TERMINATE} & set(steps)):
+    if not running and (paths is not None or not {KILL, TERMINATE} & set(steps)):
         raise NotFound("none of the procs runs any more", operation=op.name)
-    if wish is not None:
+    if paths is not None:
         wild = {proc.nspace for proc in targets if proc.rank == RANK_WILDCARD}
-        host.part(Cleanups).add(wish, [*wild, *[rank.proc for rank in running if rank.proc.nspace not in wild]])
+        host.part(Cleanups).add(paths, [*wild, *[rank.proc for rank in running if rank.proc.nspace not in wild]])
     if steps:
         who = "the host" if upcall.requestor is None else host.name_for_person(upcall.requestor)
         for step in steps:

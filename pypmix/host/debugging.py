@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pypmix.engine.base import Upcall
-    from pypmix.host.directives import Wish
+    from pypmix.host.directives import SpawnRequest
     from pypmix.host.job import Application
     from pypmix.host.manager import Manager
     from pypmix.host.nodes import HostNode
@@ -202,7 +202,9 @@ def divide(op: Spawn) -> tuple[Spawn, Spawn | None]:
     return op.replace(apps=tuple(others)), op.replace(apps=tuple(daemons))
 
 
-def place_daemons(host: Manager, wish: Wish, apps: tuple[Application, ...]) -> tuple[tuple[Application, ...], Target]:
+def place_daemons(
+    host: Manager, request: SpawnRequest, apps: tuple[Application, ...]
+) -> tuple[tuple[Application, ...], Target]:
     """Return the applications of debugger daemons with their number of ranks, and the places of these.
 
     Raises:
@@ -212,19 +214,19 @@ def place_daemons(host: Manager, wish: Wish, apps: tuple[Application, ...]) -> t
 
     if len(apps) > 1:
         raise refused(statuses.ERR_BAD_PARAM, "the debugger daemons of a job are one application")
-    target = wish.debugged
+    target = request.debugged
     if target is None:
         raise refused(statuses.ERR_BAD_PARAM, "debugger daemons need PMIX_DEBUG_TARGET, the procs that they are for")
-    if wish.per_proc and wish.per_node:
+    if request.per_proc and request.per_node:
         raise refused(statuses.ERR_BAD_PARAM, "daemons are for each proc or for each node, not for both")
     ranks = [rank for rank in host.expand((target,)) if not rank.over]
     if not ranks:
         raise refused(statuses.ERR_NOT_FOUND, f"no rank of {target} runs")
     by_node: dict[HostNode, list[int]] = {}
-    each, count = wish.per_node or wish.per_proc or 1, 0
+    each, count = request.per_node or request.per_proc or 1, 0
     for rank in ranks:
         known = by_node.setdefault(rank.node, [])
-        if not wish.per_node or not known:
+        if not request.per_node or not known:
             known += range(count, count + each)
             count += each
     places = tuple([(node, tuple([Place(number) for number in those])) for node, those in by_node.items()])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pypmix.standard.types import App, Envar, Info, Proc
 
     Change = Callable[[dict[str, str]], None]
-    Reader = Callable[["Wish", Any], None]
+    Reader = Callable[["SpawnRequest", Any], None]
 
 OPERATION = "spawn"
 
@@ -39,8 +39,8 @@ def refused(status: int, detail: str) -> PMIxError:
     return PMIxError(detail, status=status, operation=OPERATION)
 
 
-class Wish:
-    """The wishes of directives: of the job, or of the job and then of one application.
+class SpawnRequest:
+    """What the directives of a spawn request: for the job, or for the job and then for one application.
 
     Attributes:
         terms: Fields of `Terms`.
@@ -99,13 +99,13 @@ class Wish:
         self.per_proc = 0
         self.per_node = 0
 
-    def of_app(self) -> Wish:
-        """Return a wish for an application that begins with this one; wishes about the whole job are shared."""
-        wish = Wish()
-        wish.__dict__.update(self.__dict__)
-        wish.changes = list(self.changes)
-        wish.stops = {}
-        return wish
+    def of_app(self) -> SpawnRequest:
+        """Return a request for an application that begins with this one; what concerns the whole job is shared."""
+        request = SpawnRequest()
+        request.__dict__.update(self.__dict__)
+        request.changes = list(self.changes)
+        request.stops = {}
+        return request
 
     def read(self, infos: Iterable[Info]) -> None:
         """Read directives.
@@ -139,214 +139,214 @@ def _data(info: Info) -> Any:
 
 
 def _term(field: str) -> Reader:
-    def read(wish: Wish, data: Any) -> None:
-        wish.terms[field] = data
+    def read(request: SpawnRequest, data: Any) -> None:
+        request.terms[field] = data
 
     return read
 
 
-def _seconds(wish: Wish, data: int) -> None:
+def _seconds(request: SpawnRequest, data: int) -> None:
     if data < 0:
         raise refused(statuses.ERR_BAD_PARAM, f"a job cannot run for {data} s")
-    wish.terms["limit"] = float(data)
+    request.terms["limit"] = float(data)
 
 
-def _restarts(wish: Wish, data: int) -> None:
+def _restarts(request: SpawnRequest, data: int) -> None:
     if data < 0:
         raise refused(statuses.ERR_BAD_PARAM, f"a process cannot be started again {data} times")
-    wish.terms["restarts"] = data
+    request.terms["restarts"] = data
 
 
 def _folder(field: str) -> Reader:
-    def read(wish: Wish, data: str | None) -> None:
-        wish.terms[field] = data or ""
+    def read(request: SpawnRequest, data: str | None) -> None:
+        request.terms[field] = data or ""
 
     return read
 
 
 def _forward(number: int) -> Reader:
-    def read(wish: Wish, data: bool) -> None:
-        wish.forwarded[number] = data
+    def read(request: SpawnRequest, data: bool) -> None:
+        request.forwarded[number] = data
 
     return read
 
 
-def _forward_stdin(wish: Wish, data: bool) -> None:
-    if data and wish.terms.get("stdin") is None:
-        wish.terms["stdin"] = 0
+def _forward_stdin(request: SpawnRequest, data: bool) -> None:
+    if data and request.terms.get("stdin") is None:
+        request.terms["stdin"] = 0
 
 
-def _stdin_target(wish: Wish, data: Proc) -> None:
+def _stdin_target(request: SpawnRequest, data: Proc) -> None:
     if data.rank != RANK_WILDCARD and data.rank >= RANK_VALID:
-        wish.terms["stdin"] = None
+        request.terms["stdin"] = None
     else:
-        wish.terms["stdin"] = data.rank
+        request.terms["stdin"] = data.rank
 
 
-def _not_shown(wish: Wish, data: bool) -> None:
+def _not_shown(request: SpawnRequest, data: bool) -> None:
     if data:
-        wish.terms["shown"] = (False, False)
+        request.terms["shown"] = (False, False)
 
 
-def _wdir(wish: Wish, data: str | None) -> None:
-    wish.wdir = data or ""
+def _wdir(request: SpawnRequest, data: str | None) -> None:
+    request.wdir = data or ""
 
 
-def _pset(wish: Wish, data: str | None) -> None:
-    wish.pset = data or ""
+def _pset(request: SpawnRequest, data: str | None) -> None:
+    request.pset = data or ""
 
 
-def _session_wdir(wish: Wish, data: bool) -> None:
-    wish.session_wdir = data
+def _session_wdir(request: SpawnRequest, data: bool) -> None:
+    request.session_wdir = data
 
 
-def _hosts(wish: Wish, data: str | None) -> None:
-    wish.hosts += [name for name in (data or "").split(",") if name]
+def _hosts(request: SpawnRequest, data: str | None) -> None:
+    request.hosts += [name for name in (data or "").split(",") if name]
 
 
-def _added_hosts(wish: Wish, data: str | None) -> None:
-    _hosts(wish, data)
+def _added_hosts(request: SpawnRequest, data: str | None) -> None:
+    _hosts(request, data)
     if data:
-        wish.added.append(data)
+        request.added.append(data)
 
 
-def _hostfile(wish: Wish, data: str | None) -> None:
+def _hostfile(request: SpawnRequest, data: str | None) -> None:
     if data:
-        wish.hostfiles.append(data)
+        request.hostfiles.append(data)
 
 
-def _added_hostfile(wish: Wish, data: str | None) -> None:
-    _hostfile(wish, data)
+def _added_hostfile(request: SpawnRequest, data: str | None) -> None:
+    _hostfile(request, data)
     if data:
-        wish.added_files.append(data)
+        request.added_files.append(data)
 
 
-def _preload(wish: Wish, data: str | None) -> None:
-    wish.preload = (*wish.preload, *[name for name in (data or "").split(",") if name])
+def _preload(request: SpawnRequest, data: str | None) -> None:
+    request.preload = (*request.preload, *[name for name in (data or "").split(",") if name])
 
 
-def _preload_program(wish: Wish, data: bool) -> None:
-    wish.preload_program = data
+def _preload_program(request: SpawnRequest, data: bool) -> None:
+    request.preload_program = data
 
 
-def _target(wish: Wish, data: object) -> None:
+def _target(request: SpawnRequest, data: object) -> None:
     if not isinstance(data, str):
         raise refused(statuses.ERR_BAD_PARAM, "one allocation is named by PMIX_SPAWN_TARGET, as a string")
-    wish.target = data
+    request.target = data
 
 
 INHERIT, NOINHERIT = "inherit", "noinherit"
 """Qualifiers of a mapping: whether procs inherit the variables that were set for their parent's application."""
 
 
-def _map_by(wish: Wish, data: str | None) -> None:
+def _map_by(request: SpawnRequest, data: str | None) -> None:
     words = (data or "").lower().split(":")
     said = {word == INHERIT for word in words if word in (INHERIT, NOINHERIT)}
-    if len(said) > 1 or (said and wish.inherits not in (None, *said)):
+    if len(said) > 1 or (said and request.inherits not in (None, *said)):
         raise refused(statuses.ERR_BAD_PARAM, "procs inherit the variables of their parent's application, or do not")
     if said:
-        wish.inherits = said.pop()
+        request.inherits = said.pop()
         words = [word for word in words if word not in (INHERIT, NOINHERIT)]
         if words in ([], [""]):
             return
-    _map(wish, ":".join(words))
+    _map(request, ":".join(words))
 
 
-def _ppr(wish: Wish, data: str | None) -> None:
-    _map(wish, f"ppr:{(data or '').lower().removeprefix('ppr:')}")
+def _ppr(request: SpawnRequest, data: str | None) -> None:
+    _map(request, f"ppr:{(data or '').lower().removeprefix('ppr:')}")
 
 
-def _map(wish: Wish, text: str) -> None:
-    if wish.map_by not in ("", text):
+def _map(request: SpawnRequest, text: str) -> None:
+    if request.map_by not in ("", text):
         raise refused(
             statuses.ERR_JOB_FAILED_TO_MAP,
-            f"the procs of a job are mapped in one way, not by {wish.map_by} and {text:.80}",
+            f"the procs of a job are mapped in one way, not by {request.map_by} and {text:.80}",
         )
-    wish.map_by = text
+    request.map_by = text
 
 
-def _rank_by(wish: Wish, data: str | None) -> None:
+def _rank_by(request: SpawnRequest, data: str | None) -> None:
     text = (data or "").lower()
     # Earlier releases number procs by the objects of a level.
     text = "fill" if level_of(text) else text
-    if wish.rank_by not in ("", text):
+    if request.rank_by not in ("", text):
         raise refused(
             statuses.ERR_JOB_FAILED_TO_MAP,
-            f"the procs of a job are ranked in one way, not by {wish.rank_by} and {text:.80}",
+            f"the procs of a job are ranked in one way, not by {request.rank_by} and {text:.80}",
         )
-    wish.rank_by = text
+    request.rank_by = text
 
 
-def _bind_to(wish: Wish, data: str | None) -> None:
+def _bind_to(request: SpawnRequest, data: str | None) -> None:
     text = (data or "").lower()
-    if wish.bind_to not in ("", text):
+    if request.bind_to not in ("", text):
         raise refused(
             statuses.ERR_JOB_FAILED_TO_MAP,
-            f"the procs of a job are bound in one way, not to {wish.bind_to} and {text:.80}",
+            f"the procs of a job are bound in one way, not to {request.bind_to} and {text:.80}",
         )
-    wish.bind_to = text
+    request.bind_to = text
 
 
-def _cpu_list(wish: Wish, data: str | None) -> None:
-    wish.cpus = data or ""
+def _cpu_list(request: SpawnRequest, data: str | None) -> None:
+    request.cpus = data or ""
 
 
-def _cpus_each(wish: Wish, data: int) -> None:
-    wish.width = data
+def _cpus_each(request: SpawnRequest, data: int) -> None:
+    request.width = data
 
 
-def _parent(wish: Wish, data: Proc) -> None:
-    wish.parent = data
+def _parent(request: SpawnRequest, data: Proc) -> None:
+    request.parent = data
 
 
-def _not_crowded(wish: Wish, data: bool) -> None:
-    wish.crowded = not data
+def _not_crowded(request: SpawnRequest, data: bool) -> None:
+    request.crowded = not data
 
 
 def _stop(attribute: Attr[object]) -> Reader:
     """Stop procs for a debugger at a place."""
 
-    def read(wish: Wish, data: Any) -> None:
+    def read(request: SpawnRequest, data: Any) -> None:
         if data is False or data == RANK_UNDEF:
-            wish.stops.pop(attribute.key, None)
+            request.stops.pop(attribute.key, None)
         elif data is True or data == RANK_WILDCARD:
-            wish.stops[attribute.key] = None
+            request.stops[attribute.key] = None
         else:
             ranks = [proc.rank for proc in data.items] if isinstance(data, DataArray) else [data]
-            wish.stops[attribute.key] = None if RANK_WILDCARD in ranks else frozenset(ranks)
+            request.stops[attribute.key] = None if RANK_WILDCARD in ranks else frozenset(ranks)
 
     return read
 
 
-def _breakpoint(wish: Wish, data: str | None) -> None:
-    wish.changes.append(lambda env: env.__setitem__(BREAKPOINT, data or ""))
+def _breakpoint(request: SpawnRequest, data: str | None) -> None:
+    request.changes.append(lambda env: env.__setitem__(BREAKPOINT, data or ""))
 
 
 def _few(field: str) -> Reader:
-    def read(wish: Wish, data: int) -> None:
+    def read(request: SpawnRequest, data: int) -> None:
         if not data:
             raise refused(statuses.ERR_BAD_PARAM, "a number of debugger daemons is 1 at least")
-        setattr(wish, field, data)
+        setattr(request, field, data)
 
     return read
 
 
-def _debugged(wish: Wish, data: Proc) -> None:
-    wish.debugged = data
+def _debugged(request: SpawnRequest, data: Proc) -> None:
+    request.debugged = data
 
 
-def _no_launch(_wish: Wish, data: bool) -> None:
+def _no_launch(_request: SpawnRequest, data: bool) -> None:
     if data:
         # Ignoring it would start procs that must not be started.
         raise NotSupported("PMIX_DO_NOT_LAUNCH is not offered on this host", operation=OPERATION)
 
 
 def _envar(apply: Callable[[dict[str, str], str, str, str], None]) -> Reader:
-    def read(wish: Wish, data: Envar) -> None:
+    def read(request: SpawnRequest, data: Envar) -> None:
         name, value, separator = data.name or "", data.value or "", data.separator
         if not name or "=" in name or "\0" in name + value:
             raise refused(statuses.ERR_BAD_PARAM, f"{name!r} is not the name of an environment variable")
-        wish.changes.append(lambda env: apply(env, name, value, separator))
+        request.changes.append(lambda env: apply(env, name, value, separator))
 
     return read
 
@@ -372,8 +372,8 @@ def _first(env: dict[str, str], name: str, value: str, separator: str) -> None:
     env[name] = separator.join([value, *rest])
 
 
-def _unset(wish: Wish, data: str | None) -> None:
-    wish.changes.append(lambda env: _remove_variable(env, data or ""))
+def _unset(request: SpawnRequest, data: str | None) -> None:
+    request.changes.append(lambda env: _remove_variable(env, data or ""))
 
 
 def _remove_variable(env: dict[str, str], name: str) -> None:
@@ -403,7 +403,7 @@ READERS: dict[str, Reader] = {
     attrs.DO_NOT_LAUNCH.key: _no_launch,
     **{each.key: _stop(each) for each in (attrs.DEBUG_STOP_ON_EXEC, attrs.DEBUG_STOP_IN_INIT, attrs.DEBUG_STOP_IN_APP)},
     attrs.BREAKPOINT.key: _breakpoint,
-    attrs.DEBUGGER_DAEMONS.key: lambda wish, data: setattr(wish, "daemons", data),
+    attrs.DEBUGGER_DAEMONS.key: lambda request, data: setattr(request, "daemons", data),
     attrs.DEBUG_TARGET.key: _debugged,
     attrs.DEBUG_DAEMONS_PER_PROC.key: _few("per_proc"),
     attrs.DEBUG_DAEMONS_PER_NODE.key: _few("per_node"),
@@ -414,7 +414,7 @@ READERS: dict[str, Reader] = {
     attrs.APPEND_ENVAR.key: _envar(_append),
     attrs.FIRST_ENVAR.key: _envar(_first),
     attrs.UNSET_ENVAR.key: _unset,
-    attrs.FWD_ENVIRONMENT.key: lambda wish, data: setattr(wish, "forwards_env", data),
+    attrs.FWD_ENVIRONMENT.key: lambda request, data: setattr(request, "forwards_env", data),
     attrs.INDEX_ARGV.key: _term("indexed"),
     attrs.JOB_TIMEOUT.key: _seconds,
     attrs.FWD_STDIN.key: _forward_stdin,
@@ -437,7 +437,7 @@ READERS: dict[str, Reader] = {
     attrs.JOB_RECOVERABLE.key: _term("keep_going"),
     attrs.MAX_RESTARTS.key: _restarts,
     attrs.SPAWN_CHILD_SEP.key: _term("separate"),
-    attrs.REPORT_CHILD_SEP.key: lambda wish, data: wish.terms.__setitem__("counted", not data),
+    attrs.REPORT_CHILD_SEP.key: lambda request, data: request.terms.__setitem__("counted", not data),
     attrs.NOTIFY_COMPLETION.key: _term("tell_end"),
     attrs.NOTIFY_JOB_EVENTS.key: _term("tell_job"),
     attrs.NOTIFY_PROC_TERMINATION.key: _term("tell_ranks"),
@@ -468,8 +468,8 @@ MET = frozenset(
 
 def read(
     op: Spawn, env: Mapping[str, str], base: str, folder: str, parent: Application | None = None
-) -> tuple[Wish, tuple[Application, ...]]:
-    """Return the wish of a spawn, and its applications.
+) -> tuple[SpawnRequest, tuple[Application, ...]]:
+    """Return the request of a spawn, and its applications.
 
     Args:
         op: The spawn.
@@ -481,23 +481,28 @@ def read(
     Raises:
         PMIxError: It cannot be carried out.
     """
-    job = Wish()
+    job = SpawnRequest()
     job.terms["stdin"] = None
     job.read(op.directives)
     apps: list[Application] = []
     for app in op.apps:
-        wish = job.of_app()
-        wish.read(app.info)
+        request = job.of_app()
+        request.read(app.info)
         before = sum([each.np for each in apps])
-        for key, ranks in wish.stops.items():
+        for key, ranks in request.stops.items():
             own = range(before, before + app.maxprocs) if ranks is None else ranks
             known = job.stops.get(key, frozenset())
             job.stops[key] = None if known is None else known.union(own)
-        job.daemons, job.debugged = wish.daemons, wish.debugged
-        job.per_proc, job.per_node = wish.per_proc, wish.per_node
-        apps.append(_application(app, wish, env, base, folder, parent if wish.inherits is not False else None))
-        job.parent, job.crowded, job.map_by, job.rank_by = wish.parent, wish.crowded, wish.map_by, wish.rank_by
-        job.inherits, job.bind_to, job.cpus, job.width = wish.inherits, wish.bind_to, wish.cpus, wish.width
+        job.daemons, job.debugged = request.daemons, request.debugged
+        job.per_proc, job.per_node = request.per_proc, request.per_node
+        apps.append(_application(app, request, env, base, folder, parent if request.inherits is not False else None))
+        job.parent, job.crowded, job.map_by, job.rank_by = (
+            request.parent,
+            request.crowded,
+            request.map_by,
+            request.rank_by,
+        )
+        job.inherits, job.bind_to, job.cpus, job.width = request.inherits, request.bind_to, request.cpus, request.width
     reader = job.terms["stdin"]
     if reader not in (None, RANK_WILDCARD) and reader >= sum([app.np for app in apps]):
         raise refused(statuses.ERR_BAD_PARAM, f"there is no rank {reader} that could read the job's input")
@@ -509,18 +514,18 @@ def read(
 
 
 def _application(
-    app: App, wish: Wish, inherited: Mapping[str, str], base: str, folder: str, parent: Application | None
+    app: App, request: SpawnRequest, inherited: Mapping[str, str], base: str, folder: str, parent: Application | None
 ) -> Application:
     program = app.cmd or app.argv[0]
     argv = app.argv
     # The name of the program may be missing from its arguments; libraries put it there too.
     if not argv or os.path.basename(argv[0]) != os.path.basename(program):
         argv = (os.path.basename(program), *argv)
-    wdir = os.path.normpath(os.path.join(base, app.cwd or "", wish.wdir))
-    preload = tuple([(name, os.path.join(wdir, name)) for name in wish.preload])
-    if wish.preload_program:
+    wdir = os.path.normpath(os.path.join(base, app.cwd or "", request.wdir))
+    preload = tuple([(name, os.path.join(wdir, name)) for name in request.preload])
+    if request.preload_program:
         preload += ((program, ""),)
-    if wish.session_wdir:
+    if request.session_wdir:
         wdir = folder
     elif wdir == base:
         # Ranks start there anyway; without a folder, starting is faster.
@@ -532,14 +537,14 @@ def _application(
             raise refused(statuses.ERR_BAD_PARAM, f"the environment holds NAME=VALUE, not {setting!r:.80}")
         before[name] = value
     after = dict(before)
-    for change in wish.changes:
+    for change in request.changes:
         change(after)
     # The environments of daemons differ.
-    known = {} if wish.forwards_env else inherited
+    known = {} if request.forwards_env else inherited
     added = tuple([(name, value) for name, value in after.items() if known.get(name) != value])
     unset = tuple([name for name in inherited if name not in after])
     try:
-        return Application(argv, app.maxprocs, added, wdir, program, unset, wish.pset, preload)
+        return Application(argv, app.maxprocs, added, wdir, program, unset, request.pset, preload)
     except (TypeError, ValueError) as error:
         raise refused(statuses.ERR_BAD_PARAM, str(error)) from None
 
@@ -557,20 +562,20 @@ def _environment(inherited: Mapping[str, str], parent: Application | None) -> di
     return found
 
 
-def terms_of(wish: Wish, tool: bool) -> Terms:
+def terms_of(request: SpawnRequest, tool: bool) -> Terms:
     """Return the terms of a spawned job.
 
     Args:
-        wish: The wish of the spawn.
+        request: The request of the spawn.
         tool: Whether a tool has requested it: a tool shows forwarded output itself, so it is not shown here. Ranks show
             nothing; libpmix passes it to their handlers, if they have any.
     """
-    fields = dict(wish.terms)
+    fields = dict(request.terms)
     if tool:
         stdout, stderr = fields.get("shown", (True, True))
-        fields["shown"] = (stdout and not wish.forwarded[0], stderr and not wish.forwarded[1])
-    if wish.stops:
+        fields["shown"] = (stdout and not request.forwarded[0], stderr and not request.forwarded[1])
+    if request.stops:
         fields["stops"] = tuple(
-            [(key, "" if ranks is None else ",".join(map(str, sorted(ranks)))) for key, ranks in wish.stops.items()]
+            [(key, "" if ranks is None else ",".join(map(str, sorted(ranks)))) for key, ranks in request.stops.items()]
         )
     return Terms(kept=True, pushed=True, **fields)

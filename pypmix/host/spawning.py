@@ -6,7 +6,7 @@ import errno
 import os
 
 from pypmix.host.binding import NONE
-from pypmix.host.directives import Wish, read, refused, terms_of
+from pypmix.host.directives import SpawnRequest, read, refused, terms_of
 from pypmix.host.launch import NO_FOLDER, is_missing
 from pypmix.host.mapping import RANKFILE, RANKINGS, Mapping
 from pypmix.host.notices import Notices
@@ -41,9 +41,9 @@ ALL = -1
 """All slots of a node."""
 
 
-def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
-    """Return the nodes and the rules by which to place the procs of a wish."""
-    named = _named(host, wish)
+def _target(host: Manager, request: SpawnRequest, parent: Proc | None) -> Target:
+    """Return the nodes and the rules by which to place the procs of a request."""
+    named = _named(host, request)
     known = _nodes_by_name(host, parent)
     slots: dict[str, int] = {}
     for name, number in named:
@@ -55,67 +55,68 @@ def _target(host: Manager, wish: Wish, parent: Proc | None) -> Target:
         before = slots.get(node.hostname, 0)
         slots[node.hostname] = before + number if number and before != ALL else ALL
     nodes = tuple([node for node in host.nodes if node.hostname in slots])
-    return Target(nodes, {name: number for name, number in slots.items() if number != ALL}, _mapping(host, wish))
+    return Target(nodes, {name: number for name, number in slots.items() if number != ALL}, _mapping(host, request))
 
 
-def _mapping(host: Manager, wish: Wish) -> Mapping | None:
-    """Return the mapping of a wish; None if it is the host's."""
+def _mapping(host: Manager, request: SpawnRequest) -> Mapping | None:
+    """Return the mapping of a request; None if it is the host's."""
     found = host.site.mapping
     try:
-        if wish.map_by:
-            found = Mapping.read(wish.map_by, crowded=found.crowded, binding=found.binding)
-            if found.by in LEVELS and not wish.bind_to:
+        if request.map_by:
+            found = Mapping.read(request.map_by, crowded=found.crowded, binding=found.binding)
+            if found.by in LEVELS and not request.bind_to:
                 # Procs that are mapped to hardware are bound to it, even where others are not bound.
                 found = found.replace(binding=found.binding.replace(level=""))
-        found = found.replace(binding=_binding(found.binding, wish))
+        found = found.replace(binding=_binding(found.binding, request))
     except ValueError as error:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
     if found.by == RANKFILE:
         # The rankfile of the first job has no places for others.
         found = found.replace(by="", lines=())
-    if wish.rank_by:
-        if wish.rank_by not in RANKINGS:
+    if request.rank_by:
+        if request.rank_by not in RANKINGS:
             raise refused(
-                Status.ERR_JOB_FAILED_TO_MAP, f"procs are ranked by {', '.join(RANKINGS)}, not by {wish.rank_by!r:.80}"
+                Status.ERR_JOB_FAILED_TO_MAP,
+                f"procs are ranked by {', '.join(RANKINGS)}, not by {request.rank_by!r:.80}",
             )
-        found = found.replace(rank_by=wish.rank_by)
-    if not wish.crowded:
+        found = found.replace(rank_by=request.rank_by)
+    if not request.crowded:
         found = found.replace(crowded=False)
     return None if found == host.site.mapping else found
 
 
-def _binding(binding: Binding, wish: Wish) -> Binding:
-    """Return the rules of binding of a wish; raise `ValueError` if they are not valid."""
-    if wish.bind_to:
-        binding = binding.read(wish.bind_to)
-    if wish.width:
+def _binding(binding: Binding, request: SpawnRequest) -> Binding:
+    """Return the rules of binding of a request; raise `ValueError` if they are not valid."""
+    if request.bind_to:
+        binding = binding.read(request.bind_to)
+    if request.width:
         # Procs with CPUs of their own are bound to these.
-        level = "" if binding.level == NONE and not wish.bind_to else binding.level
-        binding = binding.replace(width=wish.width, level=level)
-        if level == NONE and wish.width > 1:
+        level = "" if binding.level == NONE and not request.bind_to else binding.level
+        binding = binding.replace(width=request.width, level=level)
+        if level == NONE and request.width > 1:
             raise ValueError("procs with several CPUs each are bound to them, and PMIX_BINDTO is none")
-    if wish.cpus:
-        parse_list(wish.cpus)
-        binding = binding.replace(cpus=wish.cpus)
+    if request.cpus:
+        parse_list(request.cpus)
+        binding = binding.replace(cpus=request.cpus)
     return binding
 
 
-def _named(host: Manager, wish: Wish) -> list[tuple[str, int]]:
-    """Return the nodes that a wish names, and the slots that it takes of each, 0 if not given."""
+def _named(host: Manager, request: SpawnRequest) -> list[tuple[str, int]]:
+    """Return the nodes that a request names, and the slots that it takes of each, 0 if not given."""
     from pypmix.host.rosters.names import read_hostfile, with_slots
 
     try:
-        found = [with_slots(word, 0) for word in wish.hosts]
-        found += [(each.name, each.slots) for path in wish.hostfiles for each in read_hostfile(_lines(path), path)]
+        found = [with_slots(word, 0) for word in request.hosts]
+        found += [(each.name, each.slots) for path in request.hostfiles for each in read_hostfile(_lines(path), path)]
     except ValueError as error:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
-    if wish.target:
+    if request.target:
         from pypmix.host.elastic import Elastic
 
         elastic = host.find_part(Elastic)
-        granted = () if elastic is None else elastic.nodes_of(wish.target)
+        granted = () if elastic is None else elastic.nodes_of(request.target)
         if not granted:
-            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"there is no allocation {wish.target!r:.80}")
+            raise refused(Status.ERR_JOB_FAILED_TO_MAP, f"there is no allocation {request.target!r:.80}")
         found += [(name, 0) for name in granted]
     return found
 
@@ -138,14 +139,14 @@ def _nodes_by_name(host: Manager, parent: Proc | None) -> dict[str, HostNode]:
     return nodes
 
 
-def _absent(host: Manager, wish: Wish, parent: Proc | None) -> tuple[tuple[str, int], ...]:
-    """Return the nodes that a wish adds, and that have not joined, with their slots."""
+def _absent(host: Manager, request: SpawnRequest, parent: Proc | None) -> tuple[tuple[str, int], ...]:
+    """Return the nodes that a request adds, and that have not joined, with their slots."""
     from pypmix.host.rosters.names import merged, read_hostfile, read_hosts
 
     known = _nodes_by_name(host, parent)
     try:
-        named = [each for text in wish.added for each in read_hosts(text)]
-        named += [each for path in wish.added_files for each in read_hostfile(_lines(path), path)]
+        named = [each for text in request.added for each in read_hosts(text)]
+        named += [each for path in request.added_files for each in read_hostfile(_lines(path), path)]
     except ValueError as error:
         raise refused(Status.ERR_JOB_FAILED_TO_MAP, str(error)) from None
     return tuple([(each.name, each.slots) for each in merged(named) if each.name.rpartition("@")[2] not in known])
@@ -200,10 +201,10 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
         from pypmix.host.debugging import divide
 
         first, daemons = divide(op)
-    wish, apps = _read(host, upcall, first)
-    if (wish.added or wish.added_files) and _grow(host, upcall, wish):
+    request, apps = _read(host, upcall, first)
+    if (request.added or request.added_files) and _grow(host, upcall, request):
         return
-    job = _begin(host, upcall, wish, apps)
+    job = _begin(host, upcall, request, apps)
 
     def started() -> None:
         if job.unlaunched is not None:
@@ -217,9 +218,9 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
 
     def start_daemons(nspace: str) -> None:
         assert daemons is not None
-        wish, apps = _read(host, upcall, daemons)
-        wish.debugged = wish.debugged or Proc(nspace, RANK_WILDCARD)
-        beside = _begin(host, upcall, wish, apps)
+        request, apps = _read(host, upcall, daemons)
+        request.debugged = request.debugged or Proc(nspace, RANK_WILDCARD)
+        beside = _begin(host, upcall, request, apps)
 
         def all_started() -> None:
             if beside.unlaunched is not None:
@@ -235,35 +236,35 @@ def _spawn(host: Manager, upcall: Upcall) -> None:
     job.when_started(started)
 
 
-def _read(host: Manager, upcall: Upcall, op: Spawn) -> tuple[Wish, tuple[Application, ...]]:
-    """Return the wish of a spawn and its applications, whose files exist."""
+def _read(host: Manager, upcall: Upcall, op: Spawn) -> tuple[SpawnRequest, tuple[Application, ...]]:
+    """Return the request of a spawn and its applications, whose files exist."""
     machine, application = host.machine, _application_of(host, upcall.requestor)
-    wish, apps = read(op, machine.env, machine.wdir or os.sep, host.next_folder, application)
-    return wish, _with_files(host, apps) if any(app.preload for app in apps) else apps
+    request, apps = read(op, machine.env, machine.wdir or os.sep, host.next_folder, application)
+    return request, _with_files(host, apps) if any(app.preload for app in apps) else apps
 
 
-def _begin(host: Manager, upcall: Upcall, wish: Wish, apps: tuple[Application, ...]) -> RunningJob:
-    """Start the job of a wish, or debugger daemons beside the ranks that they are for."""
+def _begin(host: Manager, upcall: Upcall, request: SpawnRequest, apps: tuple[Application, ...]) -> RunningJob:
+    """Start the job of a request, or debugger daemons beside the ranks that they are for."""
     tool = upcall.requestor is not None and not host.has_run(upcall.requestor.nspace)
-    terms = terms_of(wish, tool)
+    terms = terms_of(request, tool)
     if terms.restarts and host.native:
         raise refused(Status.ERR_NOT_SUPPORTED, "ranks are started again with servers of the python engine only")
-    if wish.daemons:
+    if request.daemons:
         from pypmix.host.debugging import place_daemons
 
-        apps, target = place_daemons(host, wish, apps)
+        apps, target = place_daemons(host, request, apps)
         # The run does not fail with a debugger.
-        terms = terms.replace(target=wish.debugged, counted=False, separate=True, stops=())
+        terms = terms.replace(target=request.debugged, counted=False, separate=True, stops=())
     else:
-        target = _target(host, wish, upcall.requestor)
+        target = _target(host, request, upcall.requestor)
     # They act on ends of ranks.
     host.part(Notices)
     host.part(Orphanage)
     try:
-        parent = wish.parent or upcall.requestor
+        parent = request.parent or upcall.requestor
         found = None if upcall.requestor is None else host.find(upcall.requestor)
         wdir = "" if found is None else found[0].job.wdir
-        job = host.add(apps, terms, parent, target=target, session_wdir=wish.session_wdir, wdir=wdir)
+        job = host.add(apps, terms, parent, target=target, session_wdir=request.session_wdir, wdir=wdir)
     except OverflowError as error:
         raise refused(Status.ERR_JOB_INSUFFICIENT_RESOURCES, str(error)) from None
     except OSError as error:
@@ -275,12 +276,12 @@ def _begin(host: Manager, upcall: Upcall, wish: Wish, apps: tuple[Application, .
     return job
 
 
-def _grow(host: Manager, upcall: Upcall, wish: Wish) -> bool:
+def _grow(host: Manager, upcall: Upcall, request: SpawnRequest) -> bool:
     """Add the nodes that a spawn adds and that have not joined; return True if the spawn waits for them."""
     from pypmix.host.elastic import Elastic
 
     elastic = host.find_part(Elastic)
-    absent = () if elastic is None else _absent(host, wish, upcall.requestor)
+    absent = () if elastic is None else _absent(host, request, upcall.requestor)
     if elastic is None or not absent:
         return False
     elastic.grow(NodeRequest(absent), lambda _id, error: _go_on(host, upcall, error))

@@ -198,7 +198,7 @@ BREAKAGES = (
     Breakage(
         "a native client drops events",
         "a client of the native engine calls no handler",
-        (Edit(NATIVE + "events.py", "Topic._arrived", "self._inbox.answer(message)"),),
+        (Edit(NATIVE + "events.py", "EventsTopic._arrived", "self._inbox.answer(message)"),),
         (*suite("events.test_the_chain_of_handlers", LIBRARY, HOSTED_LIBRARY),),
     ),
     Breakage(

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from pypmix.engine.collective import rules
-from pypmix.engine.collective.rules import Wish
+from pypmix.engine.collective.rules import OrderProposal
 from pypmix.standard import attrs, codes
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.types import Info, Proc, Value
@@ -29,24 +29,24 @@ def test_the_final_order_of_the_first_proc_counts_whichever_comes_first():
 
 
 def test_the_leaders_order_counts_before_that_of_the_others():
-    others = Wish(procs(0, 1, 2)), Wish(procs(0, 1, 2))
-    leader = Wish(procs(2, 1, 0), leads=True)
+    others = OrderProposal(procs(0, 1, 2)), OrderProposal(procs(0, 1, 2))
+    leader = OrderProposal(procs(2, 1, 0), leads=True)
     for wishes in permutations((*others, leader)):
         assert rules.agreed_order(wishes) == procs(2, 1, 0)
 
 
 def test_an_order_holds_without_a_leader_if_all_have_it():
-    assert rules.agreed_order([Wish(procs(2, 1))] * 3) == procs(2, 1)
-    assert rules.agreed_order((Wish(procs(2, 1)), Wish(procs(1, 2)))) == ()
-    assert rules.agreed_order((Wish(procs(2, 1)), Wish())) == ()
-    assert rules.agreed_order((Wish(procs(2, 1)), Wish(leads=True))) == ()
+    assert rules.agreed_order([OrderProposal(procs(2, 1))] * 3) == procs(2, 1)
+    assert rules.agreed_order((OrderProposal(procs(2, 1)), OrderProposal(procs(1, 2)))) == ()
+    assert rules.agreed_order((OrderProposal(procs(2, 1)), OrderProposal())) == ()
+    assert rules.agreed_order((OrderProposal(procs(2, 1)), OrderProposal(leads=True))) == ()
     assert rules.agreed_order(()) == ()
 
 
 def test_contributions_that_were_combined_before_lead_to_the_same_order():
-    ours = Wish(procs(3, 0, 1), leads=True), Wish(procs(0, 1, 3))
-    theirs = Wish(procs(1, 0, 3)), Wish(procs(1, 0, 3))
-    above = Wish(rules.agreed_order(ours), leads=True), Wish(rules.agreed_order(theirs))
+    ours = OrderProposal(procs(3, 0, 1), leads=True), OrderProposal(procs(0, 1, 3))
+    theirs = OrderProposal(procs(1, 0, 3)), OrderProposal(procs(1, 0, 3))
+    above = OrderProposal(rules.agreed_order(ours), leads=True), OrderProposal(rules.agreed_order(theirs))
     assert rules.agreed_order(above) == rules.agreed_order((*ours, *theirs)) == procs(3, 0, 1)
 
 

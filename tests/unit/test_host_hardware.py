@@ -12,7 +12,7 @@ import pytest
 from lib.hardware import Layout, machine
 from pypmix.host import addresses, distances, hardware
 from pypmix.host.binding import Binding
-from pypmix.host.directives import Wish
+from pypmix.host.directives import SpawnRequest
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import RANKFILE, Mapping
 from pypmix.host.spawning import _mapping as mapping_of
@@ -151,9 +151,9 @@ def test_distances(layout: Layout, tmp_path: Path) -> None:
 
 
 def wished(host_mapping: Mapping, *infos: Info) -> Mapping | None:
-    wish = Wish()
-    wish.read(infos)
-    return mapping_of(SimpleNamespace(site=SimpleNamespace(mapping=host_mapping)), wish)  # type: ignore[arg-type]
+    request = SpawnRequest()
+    request.read(infos)
+    return mapping_of(SimpleNamespace(site=SimpleNamespace(mapping=host_mapping)), request)  # type: ignore[arg-type]
 
 
 def test_directives_of_a_spawn_set_places() -> None:

@@ -29,7 +29,7 @@ def topic(module: str, release: Release, server: Release, adapts: bool = False) 
     """Return a topic of the native engine's session on a library and a server of these releases."""
     import importlib
 
-    kind = importlib.import_module(f"pypmix.engine.native.{module}").Topic
+    kind = getattr(importlib.import_module(f"pypmix.engine.native.{module}"), f"{module.capitalize()}Topic")
     made = kind.__new__(kind)
     made.session = SimpleNamespace(release=release, server_release=server)
     made.port = SimpleNamespace(support=support_of(adapts, server))

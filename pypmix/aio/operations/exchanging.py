@@ -68,7 +68,7 @@ class Participants:
         """From now on process arriving messages even while no operation waits."""
 
 
-class Job(Participants):
+class JobParticipants(Participants):
     """All procs of a client's job."""
 
     def __init__(self, client: Asks) -> None:

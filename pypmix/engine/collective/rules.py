@@ -87,7 +87,7 @@ def checksum(procs: Iterable[Proc]) -> int:
 # Member order
 
 
-class Wish(Record):
+class OrderProposal(Record):
     """The order of members that one contributor requests.
 
     Attributes:
@@ -110,16 +110,16 @@ def final_order(orders: Iterable[tuple[Iterable[Proc], tuple[Proc, ...]]]) -> tu
     return min([(sorted(procs), order) for procs, order in orders if order], default=([], ()))[1]
 
 
-def agreed_order(wishes: Iterable[Wish]) -> tuple[Proc, ...]:
+def agreed_order(proposals: Iterable[OrderProposal]) -> tuple[Proc, ...]:
     """Return the common order of contributors, empty if they do not agree.
 
     The leader's order takes precedence, then an order that all contributors share; a `final_order` precedes both.
     """
-    wishes = tuple(wishes)
-    for wish in wishes:
-        if wish.leads and wish.order:
-            return wish.order
-    orders = {wish.order for wish in wishes}
+    proposals = tuple(proposals)
+    for proposal in proposals:
+        if proposal.leads and proposal.order:
+            return proposal.order
+    orders = {proposal.order for proposal in proposals}
     return orders.pop() if len(orders) == 1 else ()
 
 

@@ -11,7 +11,7 @@ from pypmix.engine.native._ffi import lib
 from pypmix.engine.native.asking import Asking, Row, items
 from pypmix.engine.native.connection import NO_LIMIT
 from pypmix.engine.native.groupport import has_own_server, own_named
-from pypmix.engine.native.queries import Topic as Queries
+from pypmix.engine.native.queries import QueriesTopic
 from pypmix.engine.native.quirks import deadline
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
@@ -51,7 +51,7 @@ _FAILURES = {
 }
 
 
-class Topic(Asking):
+class ConnectingTopic(Asking):
     """These operations of one session."""
 
     rows: Mapping[type, Row] = {
@@ -61,7 +61,7 @@ class Topic(Asking):
 
     def __init__(self, session: Connection) -> None:
         super().__init__(session)
-        self._queries = Queries(session)
+        self._queries = QueriesTopic(session)
         self._assigns = has_own_server(session)
 
     def directives(self, op: Any) -> tuple[Info, ...]:

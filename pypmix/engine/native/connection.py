@@ -138,11 +138,11 @@ class Connection:
     # Parts that are created on first use
 
     def topic(self, name: str) -> Any:
-        """Return the topic of one module of this package; the module is imported on first use."""
+        """Return the topic of a module of this package, `EventsTopic` of `events`; it is imported on first use."""
         topic = self._topics.get(name)
         if topic is None:
             # Import before taking the lock: an import takes another lock.
-            make = load(f"pypmix.engine.native.{name}", "Topic")
+            make = load(f"pypmix.engine.native.{name}", f"{name.capitalize()}Topic")
             with self._making:
                 topic = self._topics.get(name)
                 if topic is None:

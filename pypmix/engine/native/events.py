@@ -66,7 +66,7 @@ class _Interest:
         self.id: int | None = None
 
 
-class Topic(Asking):
+class EventsTopic(Asking):
     """The events of one session."""
 
     def __init__(self, session: Connection) -> None:
@@ -262,7 +262,7 @@ def _notification(topic: Asking, op: NotifyEvent, parameters: Any) -> None:
     parameters.number = span << 32 | op.code & 0xFFFFFFFF | flags
 
 
-Topic.rows = {
+EventsTopic.rows = {
     NotifyEvent: Row(
         lib.PYPMIX_NOTIFY_EVENT, _notification, about=lambda op: str(op.code), failures=_FAILURES, alone=True
     ),

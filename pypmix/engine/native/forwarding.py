@@ -32,7 +32,7 @@ _NUMBER_SHIFT = 32
 _numbers = count(1)
 
 
-class Topic(Asking):
+class ForwardingTopic(Asking):
     """The output and input of one session."""
 
     def __init__(self, session: Connection) -> None:
@@ -117,7 +117,7 @@ def _input(topic: Asking, op: IOFPush, parameters: Any) -> None:
     topic.marshal.fill(parameters.more, codes.BYTE_OBJECT, (op.data,))
 
 
-Topic.rows = {
+ForwardingTopic.rows = {
     IOFPull: Row(lib.PYPMIX_IOF_PULL, failures=_FAILURES),
     IOFDeregister: Row(lib.PYPMIX_IOF_DEREGISTER, _deregistration, failures=_FAILURES),
     IOFPush: Row(lib.PYPMIX_IOF_PUSH, _input, failures=_FAILURES),

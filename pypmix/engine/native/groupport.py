@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pypmix.engine.chain import Handlers
     from pypmix.engine.groups.addresses import Addresses
     from pypmix.engine.native.connection import Connection
-    from pypmix.engine.native.events import Topic as Events
+    from pypmix.engine.native.events import EventsTopic
     from pypmix.standard.ops import GroupState, Notification, Op, RegisterEventHandler
     from pypmix.standard.types import Value
 
@@ -70,7 +70,7 @@ class GroupPort:
         self._session = session
         self._put = put
         self._inbox = session.inbox
-        self._events: Events = session.topic("events")
+        self._events: EventsTopic = session.topic("events")
         self._alarms: Alarms | None = None
         self._outside: dict[int, tuple[Op[Any], Done[Any]]] = {}
         self._last = 0

@@ -33,7 +33,7 @@ def _name(op: Any) -> str:
 
 
 def _construct(topic: Asking, op: Any, parameters: Any) -> None:
-    assert isinstance(topic, Topic)
+    assert isinstance(topic, GroupsTopic)
     topic.check(op)
     topic.marshal.fill(parameters.more, codes.STRING, (op.group,))
     # A library does not know the members of a group that it has not constructed itself.
@@ -49,7 +49,7 @@ def _destruct(topic: Asking, op: Any, parameters: Any) -> None:
     topic.marshal.fill(parameters.more, codes.STRING, (op.group,))
 
 
-class Topic(Asking):
+class GroupsTopic(Asking):
     """The group operations of one session."""
 
     rows: Mapping[type, Row] = {

@@ -47,7 +47,7 @@ _IMMEDIATE = Info.unchecked(IMMEDIATE, _TRUE, 0)
 
 def _place(topic: Asking, op: ResolvePeers | ResolveNodes, parameters: Any) -> None:
     topic.marshal.fill(parameters.items, codes.PROC, (Proc(op.nspace or "", 0),))
-    assert isinstance(topic, Topic)
+    assert isinstance(topic, QueriesTopic)
     node = op.node if isinstance(op, ResolvePeers) else None
     if node is None and topic.session.release < RESOLVING:
         node = topic.hostname()
@@ -67,7 +67,7 @@ def _keys(op: QueryInfo) -> str:
     return ", ".join([repr(key) for query in op.queries for key in query.keys])
 
 
-class Topic(Asking):
+class QueriesTopic(Asking):
     """The queries and resolves of one session."""
 
     rows: Mapping[type, Row] = {

@@ -76,7 +76,7 @@ def _place(topic: Asking, op: ComputeDistances, parameters: Any) -> None:
         topic.marshal.fill(parameters.more, codes.PROC_CPUSET, (op.cpuset,))
 
 
-class Topic(Asking):
+class QuestionsTopic(Asking):
     """The operations of one session that are one request each."""
 
     rows: Mapping[type, Row] = {

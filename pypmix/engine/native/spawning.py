@@ -26,7 +26,7 @@ def _nspace(topic: Asking, call: object) -> str:
     return nspace
 
 
-class Topic(Asking):
+class SpawningTopic(Asking):
     """The spawns of one session."""
 
     rows: Mapping[type, Row] = {Spawn: Row(lib.PYPMIX_SPAWN, _apps, _nspace)}

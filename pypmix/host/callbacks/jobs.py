@@ -355,9 +355,9 @@ class Jobs(Home):
 
         manager = self._managed()
         base = manager.machine.wdir or os.sep
-        wish, found = read(plain_spawn(op), self.env, base, manager.next_folder)
+        request, found = read(plain_spawn(op), self.env, base, manager.next_folder)
         name = nspace or f"{self._label}@{manager.take_number()}"
-        job = self._registered(name, found, None, parent, stops=terms_of(wish, tool=False).stops)
+        job = self._registered(name, found, None, parent, stops=terms_of(request, tool=False).stops)
         launch = self._make(job, self.local_ranks(job), job.apps, shown, waiting=False)
         if job.stops:
             manager.part(Debugging).watch(launch.running)

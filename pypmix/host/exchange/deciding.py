@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.engine.collective import rules
-from pypmix.engine.collective.rules import Wish
+from pypmix.engine.collective.rules import OrderProposal
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.kinds import (
     DESTRUCT,
@@ -296,16 +296,16 @@ class Construct:
 
     def members(self) -> tuple[Proc, ...]:
         """Return the members of the group, by their ranks."""
-        wishes = [
+        proposals = [
             # A native server names the procs in the order that its callers agree on, if they do.
-            Wish(
+            OrderProposal(
                 procs_under(part, GROUP_ORDER) or (() if takes_rounds(part) else part.procs),
                 leads=self.leader is not None and self.leader in procs_under(part, GROUP_LEADER_PROC),
             )
             for _, part in self.parts
         ]
         everybody = {proc for _, part in self.parts for proc in part.procs} - self.absent
-        return rules.placed(final_order(self.parts) or rules.agreed_order(wishes), everybody)
+        return rules.placed(final_order(self.parts) or rules.agreed_order(proposals), everybody)
 
     def leading(self) -> Proc | None:
         """Return the leader, or the proc that leads in its place."""

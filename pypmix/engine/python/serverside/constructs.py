@@ -25,7 +25,7 @@ from pypmix.engine.collective.machine import CollectiveState, Kind
 from pypmix.engine.collective.rules import (
     CONSTRUCT,
     CONSTRUCT_FT,
-    Wish,
+    OrderProposal,
     agreed_order,
     bootstrap_order,
     final_order,
@@ -393,7 +393,7 @@ class Construct:
         said = self.collective.said
         flat = {id(named): self._groups.flat(named) for named, _ in said.values()}
         order = self._groups.flat(self.final_order()) or agreed_order(
-            Wish(flat[id(named)], process.proc == self.leader) for process, (named, _) in said.items()
+            OrderProposal(flat[id(named)], process.proc == self.leader) for process, (named, _) in said.items()
         )
         if not guests:
             return order, self.procs()
