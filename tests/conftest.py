@@ -77,6 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")
     config.addinivalue_line("markers", "cells(*names): the servers with clients that a test of the host suite is for")
     config.addinivalue_line("markers", "clusters: further worlds and Dask clusters, which `tox -e clusters` runs")
+    # A shell starts background commands with these signals ignored, and processes of tests would inherit that.
+    for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, handler)
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, _end)
 
@@ -137,6 +141,10 @@ PURE = (Path(__file__).with_name("unit"), Path(__file__).with_name("wire"))
 """The folders whose tests start no process and do not sleep."""
 
 
+PATIENCE = 10.0
+"""Seconds that the processes of a test have to end after it; the machine may be busy."""
+
+
 def _refuse_sleep(_seconds: float) -> None:
     raise AssertionError("a test of tests/unit or tests/wire sleeps: control its clock, or move it to tests/component")
 
@@ -153,7 +161,7 @@ def nothing_stays_behind(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setenv("PYPMIX_TEST_OWNER", mark)
     yield
     if _spawned:
-        left = processes.wait_gone(mark, 2.0, variable="PYPMIX_TEST_OWNER")
+        left = processes.wait_gone(mark, PATIENCE, variable="PYPMIX_TEST_OWNER")
         if left:
             text = processes.tree(left)
             processes.kill(mark, variable="PYPMIX_TEST_OWNER")

@@ -136,6 +136,7 @@ def test_the_table_has_a_floor_for_each_module(monkeypatch: pytest.MonkeyPatch, 
     assert enough
 
 
+@pytest.mark.timeout(300)
 def test_each_module_and_equivalent_of_the_table_exists() -> None:
     for module in mutants.MODULES:
         assert len(mutants.find_mutants(mutants.ROOT, module, False)) == module.number, module.name
