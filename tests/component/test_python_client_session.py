@@ -21,6 +21,7 @@ import pytest
 
 from lib.fake_server import NSPACE, RELEASE, FakeServer, get_reply, job, serving
 from lib.leftovers import nothing_left
+from pypmix.engine.common import SOCKET_VARIABLE
 from pypmix.engine.python import client as client_module
 from pypmix.engine.python import session as engine_session
 from pypmix.engine.python import transport
@@ -42,7 +43,6 @@ from pypmix.standard.errors import (
 from pypmix.standard.ops import Commit, Fence, Finalize, Get, Put
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.standard.values import from_python, uint32
-from pypmix.wire.additions import SOCKET_VARIABLE
 from pypmix.wire.codec import encode_kval
 from pypmix.wire.frames import FrameReader
 from pypmix.wire.handshake import HelloReader, encode_reply
