@@ -40,7 +40,7 @@ def refused(status: int, detail: str) -> PMIxError:
 
 
 class SpawnRequest:
-    """What the directives of a spawn request: for the job, or for the job and then for one application.
+    """The requests of a spawn's directives: for the job, or for the job and then for one application.
 
     Attributes:
         terms: Fields of `Terms`.
