@@ -51,8 +51,9 @@ FORWARDED = "pypmix.state.forwarded"
 MISSED = "pypmix.state.missed"
 """The topics of entries that come from the root, or by other servers, and of servers that have missed some."""
 
-REPORT, POSITION = range(-2, 0)
-"""In place of the number before a message: a report outside the order, or the receiver begins after its number."""
+POSITION = -1
+REPORT = POSITION - 1
+"""In place of the number before a message: the receiver begins after its number, or a report outside the order."""
 
 ENTRIES: Field[tuple[Entry, ...]] = many(message(NAME, NUMBER, NUMBER, BYTES))
 ORDER: Field[tuple[int, int, int, int, tuple[Entry, ...]]] = message(NUMBER, NUMBER, NUMBER, NUMBER, ENTRIES)
