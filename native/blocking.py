@@ -31,6 +31,7 @@ FOLDERS = ("operations",)
 MODULES = (
     "client.py",
     "recipes/admission.py",
+    "recipes/debugging.py",
     "recipes/draft.py",
     "recipes/leadership.py",
     "recipes/mpi.py",

@@ -134,7 +134,7 @@ def late_methods(package: str, topics: Mapping[str, str]) -> Callable[[type[T]],
 TOPICS = {
     "connecting": "connect _disconnect",
     "control": "log control allocate monitors credentials",
-    "events": "events on notify stop_at_breakpoint",
+    "events": "events on notify",
     "exchanging": "bcast allgather gather scatter",
     "fabric": "fabric",
     "forwarding": "output input _push_input _iof_deregister",

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pypmix.arguments import flag, number_of, proc_info, together
 from pypmix.events import Event, event_code, event_of
@@ -12,20 +11,19 @@ from pypmix.handlers import Handler
 from pypmix.lazy import renamed
 from pypmix.operations.base import Asks
 from pypmix.operations.streams import Stream
-from pypmix.standard import attrs, codes, keys, statuses
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.enums import EventCode, Range
 from pypmix.standard.ops import DeregisterEventHandler, NotifyEvent, RegisterEventHandler
-from pypmix.standard.types import RANK_WILDCARD, Info, Value
+from pypmix.standard.types import Info, Value
 from pypmix.standard.values import infos
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any, TypeVar
 
     from pypmix.arguments import Infos, Procs
     from pypmix.engine.base import Delivery
     from pypmix.mailbox import Mailbox
-    from pypmix.standard.types import Proc
     from pypmix.waits import Port
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -64,14 +62,6 @@ def _affected(procs: Procs) -> tuple[Info, ...]:
     if procs is None:
         return ()
     return (proc_info(keys.EVENT_AFFECTED_PROCS, procs, keys.EVENT_AFFECTED_PROC),)
-
-
-def _includes_rank(ranks: object, rank: int) -> bool:
-    """Return True if a value that names ranks, in one of the forms of `PMIX_DEBUG_STOP_IN_APP`, names a rank."""
-    if ranks is None or isinstance(ranks, bool):
-        return bool(ranks)
-    named = [ranks] if isinstance(ranks, int) else [proc.rank for proc in cast("Iterable[Proc]", ranks)]
-    return rank in named or RANK_WILDCARD in named
 
 
 class EventStream(Stream[Event]):
@@ -272,39 +262,3 @@ class Events(Asks):
                 number, number_of(Range.SESSION if data_range is None else data_range, "Range", "SESSION"), others
             )
         )
-
-    def stop_at_breakpoint(self, name: str, *, timeout: float | None = None) -> bool:
-        """Stop at a named place of the program, if a debugger has asked for that (`PMIX_DEBUG_STOP_IN_APP`).
-
-        The process reports that it waits (`PMIX_READY_FOR_DEBUG`), and continues when the debugger releases it
-        (`PMIX_DEBUGGER_RELEASE`). Without a debugger the call returns at once.
-
-        Args:
-            name: The name of the place; where `PMIX_BREAKPOINT` is set, it names the only place to stop at.
-            timeout: Seconds to wait for the release; no limit by default.
-
-        Returns:
-            True if the process has stopped.
-
-        Raises:
-            OperationTimeout: No release came in time.
-            LostConnection: The server is gone.
-
-        Example:
-            >>> stopped = me.stop_at_breakpoint("after the setup")
-
-        PMIx Standard: "Tools and Debuggers", Debugger Support.
-        """
-        wanted = None if self._session.singleton else self.get(attrs.DEBUG_STOP_IN_APP, default=None, optional=True)
-        if not _includes_rank(wanted, self.proc.rank) or os.environ.get("PMIX_BREAKPOINT", name) != name:
-            return False
-        with self.events(EventCode.DEBUGGER_RELEASE, buffer=1) as releases:
-            self.notify(
-                EventCode.READY_FOR_DEBUG,
-                data_range=Range.RM,
-                non_default=True,
-                cache=False,
-                info=(attrs.BREAKPOINT(name),),
-            )
-            releases.get(timeout)
-        return True

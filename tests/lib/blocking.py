@@ -8,6 +8,7 @@ MODULES = {
     "pypmix.conformance.awaited": "lib.sync",
     "pypmix.conformance.calls": "lib.calls",
     "pypmix.aio.recipes.admission": "pypmix.recipes.admission",
+    "pypmix.aio.recipes.debugging": "pypmix.recipes.debugging",
     "pypmix.aio.recipes.draft": "pypmix.recipes.draft",
 }
 

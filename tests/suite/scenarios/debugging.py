@@ -7,14 +7,16 @@ import sys
 
 from lib.aio import hear
 from pypmix import EventCode, Proc, Rank, Value, app, attrs
+from pypmix.aio.recipes.debugging import stop_at_breakpoint
 from pypmix.types import DataType
 
 CHILD = """
 import json, os, sys
 import pypmix
 from lib.sync import tell
+from pypmix.recipes.debugging import stop_at_breakpoint
 with pypmix.Client() as me:
-    stopped = me.stop_at_breakpoint("setup")
+    stopped = stop_at_breakpoint(me, "setup")
     tell(f"child.{me.rank}", json.dumps([me.rank, stopped]))
     me.fence(timeout=20)
 """
@@ -88,4 +90,4 @@ async def daemons(me, beside, together):
 
 async def unstopped(me):
     """A breakpoint of a job without a debugger."""
-    return await me.stop_at_breakpoint("setup")
+    return await stop_at_breakpoint(me, "setup")
