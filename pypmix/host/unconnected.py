@@ -48,8 +48,10 @@ class UnconnectedRanks:
         """Record a rank that has exited."""
         if job in self._reported:
             return
-        self._exited.setdefault(job, []).append(rank)
-        if any(each.stage != STARTED for each in job.ranks):
+        exited = self._exited.setdefault(job, [])
+        exited.append(rank)
+        # Ranks that connect after the first exit report themselves.
+        if len(exited) == 1 and any(each.stage != STARTED for each in job.ranks):
             self._report_soon(job)
 
     def _connected(self, job: RunningJob) -> None:
