@@ -6,12 +6,13 @@ import pytest
 
 from lib.group_member import ALL, MIDDLE, Member
 from lib.server_world import Client, World, text
-from lib.steps import count_steps
+from lib.steps import count_calls, count_steps
 from pypmix.engine.python.serverdata import Store
 from pypmix.standard import attrs, statuses
 from pypmix.standard.types import Proc
 from pypmix.wire.additions import greeting
-from pypmix.wire.messages import Command
+from pypmix.wire.frames import frame
+from pypmix.wire.messages import Command, encode_fence
 
 CODE = -4242
 RANGE_SESSION = 4
@@ -233,3 +234,24 @@ def test_a_get_looks_at_no_values_but_those_committed_next_to_its_own():
         return process.data.seen - before
 
     assert seen(1000) == seen(100) == 2
+
+
+def test_a_fence_takes_four_calls_for_each_further_client():
+    """A call costs more than what it does, and a server makes them for each of a thousand clients."""
+
+    def calls(number):
+        world = World(number)
+        clients = world.clients(*range(number))
+        message = frame(0, 777, encode_fence(1, (ALL,), ()))
+
+        def fence():
+            for client in clients:
+                client.link.owner.received(message)
+
+        fence()
+        found = count_calls(fence)
+        assert not world.server.collectives.running
+        assert all(len(client.link.out) == 2 for client in clients)
+        return found
+
+    assert calls(40) - calls(20) == 4 * 20

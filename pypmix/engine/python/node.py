@@ -220,29 +220,33 @@ class Peer:
         """Handle received bytes, and count the time of that against the turn of the proc."""
         now = self.server.clock.now
         began = now()
-        self._received(data)
-        took = now() - began
-        if took > CHARGED_SECONDS:
-            self.server.charge(self.process, took)
-
-    def _received(self, data: bytes) -> None:
         reader = self.reader
         size = len(data)
-        crowded = self.process.spent > TURN_SECONDS
-        if size >= 16 and not reader.held and not self.backlog and not crowded:
+        if size >= 16 and not reader.held and not self.backlog and self.process.spent <= TURN_SECONDS:
             _, tag, length, _ = _unpack_header(data)
             if length + 16 == size and not reader.left:
                 # Nearly always the data is exactly one message.
                 self._take(tag, data[16:])
-                return
+            else:
+                self._read(data)
+        else:
+            self._read(data)
+        took = now() - began
+        if took > CHARGED_SECONDS:
+            self.server.charge(self.process, took)
+
+    def _read(self, data: bytes) -> None:
+        """Handle bytes that are not exactly one message, or that have to wait for a turn."""
         try:
-            messages = reader.feed(data)
+            messages = self.reader.feed(data)
         except RemoteProtocolError as error:
             self.server.drop(self, error.detail)
             return
-        if reader.pending != self._pending and not self._account(reader.pending):
+        pending = self.reader.pending
+        if pending != self._pending and not self._account(pending):
             return
-        if len(messages) > TURN or self.backlog or (crowded and messages):
+        is_crowded = self.process.spent > TURN_SECONDS
+        if len(messages) > TURN or self.backlog or (is_crowded and messages):
             self.backlog += messages
             self.server.busy(self)
             return

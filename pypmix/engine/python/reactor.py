@@ -170,13 +170,8 @@ class Link:
         self._watching = self._queued > FULL
         return self._watching
 
-    @property
-    def reading(self) -> bool:
-        """Whether it is read from."""
-        return not self._paused and self._queued <= FULL
-
     def _watch(self) -> None:
-        events = (_READ if self.reading else 0) | (0 if self._backlog is None else _WRITE)
+        events = (0 if self._paused or self._queued > FULL else _READ) | (0 if self._backlog is None else _WRITE)
         if events != self.watched:
             self._reactor.watch(self, events)
 
@@ -667,7 +662,7 @@ class Reactor:
             if event & _WRITE:
                 link.writable()
             if event & ~_WRITE and link.socket is not None:
-                if not link.reading:
+                if not link.watched & _READ:
                     if event & _ENDED:
                         self.broken(link)
                     return
