@@ -7,7 +7,7 @@ the others alone; the one table that differs, the server's upcalls, is filled in
 (`engine/native/serverside/slots.py`). Of the unions and arguments only what pypmix uses is declared. Sizes have to be
 right: the library allocates structures, too, and frees ours. A structure that a release lays out in another way cannot
 be declared twice. Until there is such a release, its major release is refused (`LAST_MAJOR` in `standard/releases.py`,
-which lists all that a new release may change).
+which lists everything a new release may change).
 
 A structure that is added to `cdef/pmix.h` has its number in `shim/types.h`, its size and its end in `shim/values.c`,
 and its conversion in `engine/native/marshal.py`. An extension that was built of other declarations is not

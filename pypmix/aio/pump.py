@@ -1,8 +1,8 @@
 """Waiting for operations without a thread: the task that waits reads the session for all tasks.
 
 Every session has a descriptor that is readable when there is something to take in, so that completions run in the
-event loop's thread, and no other thread ever waits for it. What has to run beside the program's tasks is a task of
-`background`, which belongs to the client and not to a task of the program.
+event loop's thread, and no other thread ever waits for it. Work beside the program's tasks is a task of `background`,
+which belongs to the client and not to a task of the program.
 """
 
 from __future__ import annotations

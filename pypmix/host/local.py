@@ -1,7 +1,7 @@
 """LocalHost: the embedded resource manager that runs a job, and the jobs that it spawns, until all have ended.
 
-Theory of operation. `pypmix run`, the sessions of `pypmix session` and the plugin of pytest are a `LocalHost`. What it
-adds to a `ServingManager` is a beginning, an end, and this process's signals.
+Theory of operation. `pypmix run`, the sessions of `pypmix session` and the plugin of pytest are a `LocalHost`. It adds
+a beginning, an end, and this process's signals to a `ServingManager`.
 
 - **Nodes.** Without `remote`, the nodes are `LocalNode` objects of this process, each with a server: this machine, or
   several simulated nodes. With `remote`, a `Fleet` starts a daemon on each node, the ranks run there, and the server

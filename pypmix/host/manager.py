@@ -410,7 +410,7 @@ class Manager(JobHost):
         self.tell_end(job)
 
     def forget(self, job: RunningJob) -> None:
-        """Forget a job, and deregister it from the servers: the last of what is kept of a job goes here.
+        """Forget a job, and deregister it from the servers: the last records of it go here.
 
         Before that, `rank_ended` and `job_over` have called the functions in `at_rank_end` and `at_job_end`, by which
         the parts of a host (`Manager.part`) drop what they keep of ranks and jobs. Here the nodes follow: a server

@@ -1,6 +1,6 @@
 """Limits of the resources of a server that one peer may use, their defaults, and the parser of settings.
 
-Each limit is counted by the owner of what it limits, which refuses what is too much with `Limits.reached`:
+Each limit is counted by the owner of the resource, which refuses further use of it with `Limits.reached`:
 
 - `engine/python/node.py`: `requests` in `Peer.count_request`, which each request that has to wait calls; `unfinished`
 - `engine/python/processes.py`: `committed`, `committed_values`; `engine/python/collectives.py`: `collected`

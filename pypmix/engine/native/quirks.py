@@ -3,8 +3,9 @@
 Each constant is a fact about releases: `ATTRIBUTES`, the first release that does something right, a range of releases
 that do it wrong, or a set of keys or features. The code that works around a fact asks it here and nowhere else. Facts
 about one place of the server's module are in `serverside/slots.py`, about the types that a release can decode in
-`wire/readers.py`, about groups in `engine/groups/foreign/`; `standard/releases.py` lists all that a new release of
-libpmix may change. `docs/how-it-works/libpmix.md` has what the engine relies on without a promise, and the tests of it.
+`wire/readers.py`, about groups in `engine/groups/foreign/`; `standard/releases.py` lists the places that a new release
+of libpmix may change. `docs/how-it-works/libpmix.md` has what the engine relies on without a promise, and the tests of
+it.
 """
 
 from __future__ import annotations

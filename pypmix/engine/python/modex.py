@@ -12,8 +12,8 @@ reader. This module decides when a reader gets which of them.
   first (`_ungroup`).
 - **Waiting.** A get of a value that does not exist yet becomes a `Waiting`, listed by the proc or nspace that it waits
   for. It ends once: by a commit (`_look_again`), by the data of another server (`_fetched`), by its time limit, when
-  the proc or its job can commit no more (`forsake`), or with its reader (`forget`). A get with `immediate`, or of a
-  proc that has ended, fails at once.
+  the proc or its job will commit nothing further (`forsake`), or with its reader (`forget`). A get with `immediate`, or
+  of a proc that has ended, fails at once.
 - **Other servers.** The values of a proc of another server are fetched by the host, once for all gets of a key
   (`_fetch`, the upcall `DirectModex`), and stored by `take_in`, as the data of collecting fences and constructs is. The
   other direction, requests of other servers for procs of this node, is `modexrequests.py` (`Modex.sharing`).

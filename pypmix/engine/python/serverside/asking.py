@@ -6,9 +6,9 @@ procs that are named by a group, and asks the host (`_ask`); a request counts ag
 answered. The answer is dropped if the caller has disconnected. Hosts are users' code: a result of another type fails
 the request (`_send`), and never the server.
 
-Queries are handled apart, since they may be answered here: the host's answers come first, and `knowledge.py` adds what
-the server knows by itself (`_answers`). Three queries with keys of pypmix are not the user's: who took part in a
-fence, what a connect has made, and the withdrawal of a call that a client behind a library gives up.
+Queries are handled apart, since they may be answered here: the host's answers come first, and `knowledge.py` adds those
+of the server (`_answers`). Three queries with keys of pypmix are not the user's: about the participants of a fence,
+about the connection that a connect has made, and the withdrawal of a call that a client behind a library gives up.
 """
 
 from __future__ import annotations

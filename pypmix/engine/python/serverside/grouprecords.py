@@ -12,8 +12,8 @@ changed by three things only:
   invited, or choose a leader. Groups by invitation are made by such events alone.
 
 Events and decisions of several servers may arrive in any order. An event about a group that is still being made here is
-kept (`early`), and applied when the group exists (`catch_up`). What members had put for the group stays readable for
-a while after its end (`_kept`). All these tables are bounded, and `deregistered` removes what belongs to a job.
+kept (`early`), and applied when the group exists (`catch_up`). Values that members had put for the group stay readable
+for a while after its end (`_kept`). All these tables are bounded, and `deregistered` removes what belongs to a job.
 
 The records decide who takes part in a collective that names a group, and which failures are reported to whom. The group
 ranks that a program sees are those of its own record: see `engine.groups.standing`.
