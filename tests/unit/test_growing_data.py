@@ -185,6 +185,19 @@ def test_a_server_that_has_lost_data_asks_for_it_and_is_sent_all_again():
     assert len(cluster.nodes[1].asked(DirectModex)) == 1
 
 
+def test_a_result_with_data_of_unknown_procs_is_not_complete(cluster):
+    modex = cluster.nodes[1].server.modex
+    known, unknown, part = FAR, Proc("later", 0), (5, 0, 2)
+    for data, stored in (([known], [part]), ([known, unknown], []), ([unknown], [])):
+        found = []
+        blob = encode_modex([(proc, []) for proc in data], contribution=part)
+        assert modex.take_in(blob, {known, unknown}, "data", None, found) == statuses.SUCCESS
+        assert found == stored
+    found = []
+    modex.take_in(encode_modex([(unknown, [])], contribution=part), {known}, "data", None, found)
+    assert found == [part]
+
+
 def test_values_that_did_not_fit_are_sent_when_they_fit():
     cluster = Cluster((0,), (1,))
     for node in cluster.nodes:

@@ -442,12 +442,15 @@ class Modex:
         stamps: dict[Proc, int] = {}
         bases: dict[Proc, int] = {}
         parts: list[Contribution] = []
+        is_known = True
         try:
             if not isinstance(data, bytes | bytearray | memoryview):
                 raise RemoteProtocolError(f"it is {type(data).__name__}, not bytes")
             for proc, values in decode_modex(bytes(data), stamps, bases, parts):
                 process = self._store.find(proc)
-                if process is not None and not process.local and proc in procs:
+                if process is None:
+                    is_known = is_known and proc not in procs
+                elif not process.local and proc in procs:
                     staged.append((process, named(values)))
                     if senders is not None:
                         senders.add(proc)
@@ -455,7 +458,7 @@ class Modex:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code
         whole = [self._store_remote(process, found, stamps, bases) for process, found in staged]
-        if contributions is not None and all(whole):
+        if contributions is not None and is_known and all(whole):
             contributions += parts
         for process, _ in staged if self._waiting else ():
             self._changed(process)
