@@ -4,12 +4,13 @@ The daemon is a manager of its share of each job: it starts, signals, feeds and 
 completes collectives together with the servers of the other nodes. It decides nothing: the exits of ranks, their
 output, and all other requests of its server go to the launcher, whose orders it carries out (`pypmix.host.orders`).
 
-States. It reads one line on its standard input (`bootstrap`), opens its server, reports on its standard output that it
-is ready (`read_ready`), and dials the launcher. The launcher sends it the addresses of the daemons that joined earlier;
-later ones dial it. It leaves if its standard input ends, if the launcher orders it or is lost to the exchange, and on
-SIGTERM: ranks get SIGTERM, and SIGKILL after the grace, and so do processes that left their process groups. If the
-daemon itself is killed, its guard does that. A daemon that a relay has started (`pypmix.host.rosters.tree`) leaves if
-the relay sends anything, and continues if its standard input ends without data, once it has met the launcher.
+States. It reads one line on its standard input, opens its server, reports on its standard output that it is ready
+(`pypmix.host.firstlines` has both lines), and dials the launcher. The launcher sends it the addresses of the daemons
+that joined earlier; later ones dial it. It leaves if its standard input ends, if the launcher orders it or is lost to
+the exchange, and on SIGTERM: ranks get SIGTERM, and SIGKILL after the grace, and so do processes that left their
+process groups. If the daemon itself is killed, its guard does that. A daemon that a relay has started
+(`pypmix.host.rosters.tree`) leaves if the relay sends anything, and continues if its standard input ends without data,
+once it has met the launcher.
 
 Threads. Requests of the server arrive on its engine's thread, and so do messages of other servers by TCP, since most
 of them are the answers; all else is on the loop.
@@ -28,7 +29,6 @@ import time
 from functools import partial
 
 from pypmix._version import __version__
-from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import launch, orders, orphans
 from pypmix.host.addresses import listening_address
 from pypmix.host.cleanup import FILES, FOLDERS
@@ -36,25 +36,25 @@ from pypmix.host.control import MET
 from pypmix.host.crossings import Exchanging
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.extensions import load_extension
+from pypmix.host.firstlines import Orders, read_orders
 from pypmix.host.folders import temporary_folder
 from pypmix.host.hardware import this_shape
 from pypmix.host.loop import READ, Loop
 from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, usable_cpus
-from pypmix.host.orders import FINE, PROTOCOL, Inbox
+from pypmix.host.orders import FINE, Inbox
 from pypmix.host.output import Sink
 from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.processsets import ProcessSets
 from pypmix.host.running import RunningJob
 from pypmix.host.serving import DEBUG_EVENTS, LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
-from pypmix.host.terms import GRACE, Terms
+from pypmix.host.terms import Terms
 from pypmix.server import Server
 from pypmix.standard.errors import LostConnection, NotFound, PMIxError
 from pypmix.standard.limits import Limits
-from pypmix.standard.logtext import get_logger, printable, printable_lines
+from pypmix.standard.logtext import get_logger, printable_lines
 from pypmix.standard.ops import (
     ComputeDistances,
     Heartbeat,
@@ -65,9 +65,7 @@ from pypmix.standard.ops import (
     ProcessMonitor,
     QueryInfo,
 )
-from pypmix.standard.record import Record
 from pypmix.standard.statuses import DEBUGGER_RELEASE
-from pypmix.topology.shape import Shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,202 +105,6 @@ ABOUT_FILES = MET | {FILES, FOLDERS}
 """Directives of a job control that concerns files of this node alone."""
 
 _log = get_logger("pypmix.node")
-
-
-class Orders(Record):
-    """The first line that a daemon is given.
-
-    Args:
-        node: The daemon's name.
-        session: The beginning of the nspaces of the session's jobs.
-        secret: The secret that all servers of the session share.
-        launcher: The launcher's name among them, and its addresses, to try in order.
-        number: The node's place among the nodes.
-        interface: The network to listen on: a name, an address or a CIDR; empty for the network to the launcher.
-        env: Variables to add to the environment of ranks.
-        folder: The parent of its folder; empty for TMPDIR.
-        wdir: The folder in which ranks run, if it exists here.
-        grace: Seconds that ranks have between SIGTERM and SIGKILL.
-        keep_alive: Seconds after which another server that does not answer is lost.
-        encrypt: See `TCPCarrier`.
-        relayed: Whether a relay has started it, which may be lost without the launcher.
-        warm: The modules that warm ranks have imported already; None if ranks are not warm.
-        trace: Whether the launcher writes a trace.
-        switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), made by the
-            process that starts the daemon; -1 if servers are connected by TCP.
-        mesh: See `TCPCarrier`.
-    """
-
-    node: str
-    session: str
-    secret: bytes
-    launcher: tuple[str, tuple[tuple[str, int], ...]]
-    number: int = 0
-    interface: str = ""
-    env: tuple[tuple[str, str], ...] = ()
-    folder: str = ""
-    wdir: str = ""
-    grace: float = GRACE
-    keep_alive: float = KEEP_ALIVE_SECONDS
-    encrypt: bool | None = None
-    relayed: bool = False
-    warm: tuple[str, ...] | None = None
-    trace: bool = False
-    switch: int = -1
-    mesh: int = MAX_MESH
-
-
-class Ready(Record):
-    """A daemon that is ready."""
-
-    name: str
-    pid: int
-    cpus: int
-    hostname: str
-    version: str
-    shape: Shape | None = None
-
-
-NO_INPUT = (
-    "no launcher's line comes on its standard input: the command that starts daemons has to pass that on, "
-    "as ssh does without -n, and kubectl exec with -i"
-)
-
-
-def bootstrap(settings: Orders) -> bytes:
-    """Return the first line for a daemon. It holds a secret: it must not be in a command line or a file."""
-    line = {
-        "version": __version__,
-        "protocol": PROTOCOL,
-        "session": settings.session,
-        "node": settings.node,
-        "secret": settings.secret.hex(),
-        "launcher": [settings.launcher[0], [list(address) for address in settings.launcher[1]]],
-        "number": settings.number,
-        "interface": settings.interface,
-        "env": dict(settings.env),
-        "folder": settings.folder,
-        "wdir": settings.wdir,
-        "grace": settings.grace,
-        "keep_alive": settings.keep_alive,
-        "encrypt": settings.encrypt,
-        "warm": settings.warm,
-        "trace": settings.trace,
-        "mesh": settings.mesh,
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
-def read_orders(line: bytes) -> Orders:
-    """Parse the first line.
-
-    Raises:
-        ValueError: It is not a line of a launcher of this version; the text is for a person.
-    """
-    if not line.strip():
-        raise ValueError(NO_INPUT)
-    try:
-        found = json.loads(line)
-        version, protocol = str(found["version"]), found["protocol"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(
-            f"the first line on standard input is not that of a launcher ({type(error).__name__})"
-        ) from None
-    if protocol != PROTOCOL or version != __version__:
-        raise ValueError(
-            f"the launcher has pypmix {version} (protocol {protocol}), "
-            f"and this node has {__version__} (protocol {PROTOCOL}): all nodes need the same"
-        )
-    try:
-        name, addresses = found["launcher"]
-        return Orders(
-            _text(found["node"]),
-            _text(found["session"]),
-            bytes.fromhex(found["secret"]),
-            (_text(name), tuple([(_text(host), int(port)) for host, port in addresses])),
-            int(found.get("number", 0)),
-            _text(found["interface"]),
-            tuple([(_text(key), _text(value)) for key, value in found["env"].items()]),
-            _text(found["folder"]),
-            _text(found.get("wdir", "")),
-            float(found.get("grace", GRACE)),
-            float(found.get("keep_alive", KEEP_ALIVE_SECONDS)),
-            None if found.get("encrypt") is None else bool(found["encrypt"]),
-            found.get("relayed") is True,
-            None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
-            found.get("trace") is True,
-            int(found.get("switch", -1)),
-            int(found.get("mesh", MAX_MESH)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        # Not the value itself: it may be the secret.
-        raise ValueError(f"the launcher's line lacks something, or has it wrong ({type(error).__name__})") from None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text is expected")
-    return value
-
-
-ECHO = b'"secret"'
-"""Precedes the secret in the launcher's line."""
-
-
-def first_line(output: bytes) -> tuple[bytes, bytes, bytes]:
-    """Divide the output of a node.
-
-    Returns:
-        Other text before the daemon's first line, as a shell's start-up files print it; the line, empty until it is
-        complete; and the text after it.
-    """
-    begin = 0 if output.startswith(b'{"') else output.find(b'\n{"') + 1 or len(output)
-    end = output.find(b"\n", begin)
-    return (output, b"", b"") if end < 0 else (output[:begin], output[begin:end], output[end + 1 :])
-
-
-def read_ready(line: bytes, node: str) -> Ready:
-    """Parse the line with which a daemon reports that it is ready.
-
-    Args:
-        line: Its first line; empty if it has ended without one.
-        node: The node, for the error.
-
-    Raises:
-        PMIxError: It is not ready; the text gives the reason.
-    """
-    if not line:
-        raise PMIxError(
-            f"node {node}: its daemon has ended without a word",
-            hint="does `python -m pypmix --version` run there? Its standard error may say more",
-        )
-    if ECHO in line:
-        raise PMIxError(
-            f"node {node}: what is sent to its daemon comes back",
-            hint="the command that starts daemons has to use no terminal there, as ssh does with -T, and kubectl exec "
-            "without -t",
-        )
-    try:
-        found = json.loads(line)
-        if not isinstance(found, dict):
-            raise TypeError("no object")
-    except (ValueError, TypeError, RecursionError):
-        raise PMIxError(
-            f"node {node}: something else than a daemon answers: {printable(line[:200].decode(errors='replace'))}",
-            hint="does the command that starts daemons run `python -m pypmix node` there?",
-        ) from None
-    if "error" in found:
-        raise PMIxError(f"node {node}: {printable(str(found['error']))}")
-    version = str(found.get("version", ""))
-    if version != __version__:
-        raise PMIxError(f"node {node} has pypmix {version or 'of an unknown version'}, and this is {__version__}")
-    try:
-        shape = Shape.read(_text(found["shape"])) if found.get("shape") else None
-        return Ready(
-            _text(found["ready"]), int(found["pid"]), int(found["cpus"]), _text(found["hostname"]), version, shape
-        )
-    except (KeyError, TypeError, ValueError):
-        raise PMIxError(f"node {node}: what its daemon answers is incomplete") from None
 
 
 class Uplink(Sink):

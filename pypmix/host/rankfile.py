@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _LINE = re.compile(r"rank\s+(\d{1,9})\s*=\s*(\S+)\s+slots?\s*=\s*(\S+)", re.IGNORECASE)
 _RELATIVE = re.compile(r"\+n(\d{1,6})", re.IGNORECASE)
 ALL = "*"
-MAX_LINES = 1 << 20
 
 
 class Line(Record):

@@ -24,11 +24,11 @@ from queue import SimpleQueue as Queue
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
-from pypmix.host.daemon import ECHO, Orders, bootstrap, first_line, read_ready
 from pypmix.host.elastic import Elastic, node_event
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
+from pypmix.host.firstlines import ECHO, Orders, bootstrap, first_line, read_ready
 from pypmix.host.loop import READ
 from pypmix.host.orders import Inbox
 from pypmix.host.outcome import listed

@@ -9,7 +9,7 @@ from hypothesis import given, strategies
 
 from pypmix.host import orders
 from pypmix.host.addresses import listening_address
-from pypmix.host.daemon import Orders, bootstrap, first_line, read_orders, read_ready
+from pypmix.host.firstlines import Orders, bootstrap, first_line, read_orders, read_ready
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import Mapping
 from pypmix.host.nodes import HostNode
