@@ -71,6 +71,9 @@ MET = frozenset(
 )
 """Directives that qualify steps."""
 
+ABOUT_FILES = MET | {cleanup.FILES, cleanup.FOLDERS}
+"""The directives of a job control that concerns files of its node alone."""
+
 KNOWN = MET | {*STEPS, CONTEXT_ID, DEFINE_PSET, cleanup.FILES, cleanup.FOLDERS}
 
 

@@ -31,8 +31,6 @@ from functools import partial
 from pypmix._version import __version__
 from pypmix.host import launch, orders, orphans
 from pypmix.host.addresses import listening_address
-from pypmix.host.cleanup import FILES, FOLDERS
-from pypmix.host.control import MET
 from pypmix.host.crossings import Exchanging
 from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
 from pypmix.host.exchange.coordinator import ContextIds
@@ -45,7 +43,6 @@ from pypmix.host.machine import Machine
 from pypmix.host.nodes import LocalNode, usable_cpus
 from pypmix.host.orders import FINE, Inbox
 from pypmix.host.output import Sink
-from pypmix.host.preload import Arrival, files_of, moved
 from pypmix.host.processsets import ProcessSets
 from pypmix.host.running import RunningJob
 from pypmix.host.serving import DEBUG_EVENTS, LIVES, ServingManager
@@ -100,9 +97,6 @@ REACH = 300.0
 
 LINGER = 1.0
 """Seconds for which the last messages are sent."""
-
-ABOUT_FILES = MET | {FILES, FOLDERS}
-"""Directives of a job control that concerns files of this node alone."""
 
 _log = get_logger("pypmix.node")
 
@@ -426,8 +420,13 @@ class Daemon(ServingManager):
             self._node.deregister(described.nspace)
         mark = "" if number == 1 else str(number)
         folder = self._node.folder(number)
-        files = files_of(described.apps) if ranks else {}
-        apps = self.machine.settle(moved(described.apps, folder) if files else described.apps, described.wdir)
+        files: dict[str, str] = {}
+        apps = described.apps
+        if ranks and any(app.preload for app in apps):
+            from pypmix.host.preload import files_of, moved
+
+            files, apps = files_of(apps), moved(apps, folder)
+        apps = self.machine.settle(apps, described.wdir)
         job = RunningJob(
             self,
             described.replace(tmpdir=folder, apps=apps),
@@ -488,6 +487,8 @@ class Daemon(ServingManager):
         except OSError as error:
             done(error)
         else:
+            from pypmix.host.preload import Arrival
+
             Arrival(names, job.job.tmpdir, ask, done).begin()
 
     def _start(self, _launcher: str, data: bytes, answer: OnAnswer) -> None:
@@ -685,6 +686,8 @@ def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
 
 def _is_of_this_node(op: object) -> bool:
     if isinstance(op, JobControl):
+        from pypmix.host.control import ABOUT_FILES
+
         return bool(op.directives) and all(info.key in ABOUT_FILES for info in op.directives)
     if isinstance(op, QueryInfo):
         from pypmix.host.queries import OF_THE_NODE

@@ -98,6 +98,15 @@ def find_program(name: str, env: Mapping[str, str], wdir: str = "") -> str:
     raise FileNotFoundError(errno.ENOENT, NO_PROGRAM, name)
 
 
+def has_program(name: str, env: Mapping[str, str]) -> bool:
+    """Return True if a shell would find the program `name`; `shutil` would import the modules of its archives."""
+    try:
+        find_program(name, env)
+    except OSError:
+        return False
+    return True
+
+
 def spawn(
     path: str,
     argv: Iterable[str],

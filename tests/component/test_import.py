@@ -47,6 +47,17 @@ def test_a_daemon_imports_nothing_that_every_node_would_pay_for_in_vain() -> Non
     assert not found & {"argparse", "asyncio", "logging", "random", "secrets", "ssl", "stringprep", "traceback"}
 
 
+def test_a_daemon_imports_no_answers_to_rare_requests() -> None:
+    rare = {"cleanup", "control", "directives", "preload"}
+    assert not modules_of("import pypmix.host.daemon") & {f"pypmix.host.{name}" for name in rare}
+
+
+def test_a_launcher_starts_daemons_without_the_modules_of_archives() -> None:
+    found = imported("import pypmix.host.rosters.ssh, pypmix.host.rosters.group")
+    assert "subprocess" in found
+    assert not found & {"bz2", "lzma", "shutil", "zipfile"}
+
+
 def modules_of(code: str) -> set[str]:
     """The modules of ours that a fresh interpreter holds after running `code`."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"

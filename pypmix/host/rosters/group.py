@@ -7,11 +7,11 @@ not on any command line. The processes dial the launcher (`pypmix.host.rosters.f
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
 
+from pypmix.host.launch import has_program
 from pypmix.host.rosters.base import RosterError
 from pypmix.host.rosters.follow import line_for
 from pypmix.host.rosters.meet import Meeting
@@ -77,7 +77,7 @@ class Group:
         env: Mapping[str, str],
         signum: int = signal.SIGTERM,
     ) -> None:
-        if shutil.which(words[0], path=env.get("PATH")) is None:
+        if not has_program(words[0], env):
             raise RosterError(
                 f"there is no {words[0]} here to start the daemons with; to run on this machine alone, as in a "
                 "container that has inherited the variables of a job, add --roster local"

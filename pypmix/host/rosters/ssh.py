@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import socket
 
+from pypmix.host.launch import has_program
 from pypmix.host.placing import Node
 from pypmix.host.rosters import process
 from pypmix.host.rosters.base import RosterError
@@ -88,7 +88,7 @@ class SSHRoster:
                 raise RosterError(f"{name} is named twice, as {self._hosts[name].name} and as {host.name}")
             self._hosts[name] = host
         first = command(self._agent, "", [])[0]
-        if shutil.which(first, path=settings.env.get("PATH")) is None:
+        if not has_program(first, settings.env):
             raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
         self._spare = {host.name.rpartition("@")[2]: host for host in settings.others}
         """Nodes of the hostfile that were not chosen, and nodes that have left the session."""
