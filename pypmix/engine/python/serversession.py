@@ -6,6 +6,8 @@ import _socket
 import contextlib
 import os
 import threading
+import time
+from collections import deque
 from functools import cached_property, partial
 from threading import get_ident
 
@@ -17,9 +19,11 @@ from pypmix.engine.python.provision import Provision, harvested
 from pypmix.engine.python.reactor import BACKLOG, Guest, Reactor
 from pypmix.engine.python.rendezvous import Contact, Post, host_names, temporary_folder
 from pypmix.engine.serving import Notes, ServerOptions
-from pypmix.standard import statuses
+from pypmix.engine.times import EVENT_SECONDS
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, NotInitialized, PMIxError
 from pypmix.standard.ops.core import check_key
+from pypmix.standard.ops.events import check_event, is_set
 from pypmix.standard.types import Proc
 
 TYPE_CHECKING = False
@@ -60,6 +64,9 @@ Clients do not distinguish servers from 3.1.100 on, except that clients of 7.0 r
 server is older; this server supports deletions.
 """
 
+
+MAX_EARLY = 1 << 12
+"""The most events that are kept before the first client."""
 
 MAX_DEPTH = 8
 """Depth of answers of the host within answers; answers beyond it are posted."""
@@ -215,6 +222,8 @@ class ServerSession:
         self._limits = options.limits
         self._put_off: dict[str, list[Callable[[], None]]] | None = {}
         """The registrations of each job whose registration may wait for the first client; None once there was one."""
+        self._early: deque[tuple[float, Notification]] = deque(maxlen=MAX_EARLY)
+        """The events before the first client, each with its time."""
         self._putting_off = threading.Lock()
         self._provision = Provision(self.hostname)
         self._checker: SimpleQueue[tuple[bytes, Done[tuple[int, int]]] | None] | None = None
@@ -255,13 +264,23 @@ class ServerSession:
         self._server = machine = Server(self._reactor, self, self.proc, self.security, self._limits)
         with self._putting_off:
             put_off, self._put_off = self._put_off or {}, None
+            early, self._early = self._early, deque()
         for functions in put_off.values():
             for function in functions:
                 try:
                     function()
                 except Exception as error:
                     self.log(f"a job cannot be registered: {traced(error)}")
+        oldest = time.monotonic() - EVENT_SECONDS
+        for raised, event in early:
+            if raised > oldest:
+                machine.events.notify(event)
         return machine
+
+    @property
+    def _has_clients(self) -> bool:
+        """Whether there was a client, or another use of the machine."""
+        return self._put_off is None
 
     def _announce(self, options: ServerOptions) -> None:
         nspace, rank = self.proc
@@ -471,6 +490,12 @@ class ServerSession:
         It is kept for a while for late registrations. The host gets no upcall for it. The host must not raise events
         here that it got by the upcall `NotifyEvent`: this server's own clients have got them already.
         """
+        with self._putting_off:
+            if not self._has_clients:
+                check_event(event)
+                if not is_set(event.infos, keys.EVENT_DO_NOT_CACHE):
+                    self._early.append((time.monotonic(), event))
+                return
         self._reactor.call(lambda: self._server.events.notify(event))
 
     def expire(self, kind: str, name: str, procs: frozenset[Proc], done: Callable[[], None]) -> None:
@@ -634,7 +659,7 @@ class ServerSession:
             groups = self._server.store.proper_groups()
             return tuple([(key.partition("\0")[0], members) for key, members in groups])
 
-        return self._reactor.call(listed)
+        return self._reactor.call(listed) if self._has_clients else ()
 
     def connections(self) -> tuple[tuple[str, tuple[Proc, ...]], ...]:
         """Return the connections that have members of this server: the nspace of each, and its remaining members."""
@@ -643,11 +668,11 @@ class ServerSession:
             store = self._server.store
             return tuple([(nspace, store.groups[nspace]) for nspace in store.connections])
 
-        return self._reactor.call(listed)
+        return self._reactor.call(listed) if self._has_clients else ()
 
     def pending(self) -> list[Pending]:
         """Return the running collectives and gets, oldest first."""
-        return self._reactor.call(self._server.pending)
+        return self._reactor.call(self._server.pending) if self._has_clients else []
 
     def close(self) -> None:
         """`PMIx_server_finalize`: close all connections and end the thread. May be called twice."""

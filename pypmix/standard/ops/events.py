@@ -5,7 +5,7 @@ from __future__ import annotations
 from pypmix.standard import codes as kinds
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import WrongType
-from pypmix.standard.ops.core import HostOp, Op
+from pypmix.standard.ops.core import HostOp, Op, instances
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
@@ -179,6 +179,15 @@ def check_range(range: int, infos: tuple[Info, ...]) -> None:
         raise ValueError("the custom range needs the procs that it consists of, in attrs.EVENT_CUSTOM_RANGE")
     if range != RANGE_CUSTOM and procs is not None:
         raise ValueError("attrs.EVENT_CUSTOM_RANGE goes with Range.CUSTOM only")
+
+
+def check_event(event: Notification) -> None:
+    """Raise an error unless a host can raise this event."""
+    check_code(event.code)
+    if event.range not in (None, *RANGES):
+        raise ValueError(f"{event.range!r} is not a valid range")
+    instances("infos", event.infos, Info)
+    check_range(event.range or RANGE_SESSION, event.infos)
 
 
 class RegisterEventHandler(Op[int]):

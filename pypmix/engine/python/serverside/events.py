@@ -11,20 +11,18 @@ from pypmix.engine.times import EVENT_SECONDS
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import NotFound, PMIxError
 from pypmix.standard.ops import DeregisterEvents, Notification, NotifyEvent, RegisterEvents
-from pypmix.standard.ops.core import instances
 from pypmix.standard.ops.events import (
     OWN_CLIENTS,
     RANGE_LOCAL,
     RANGE_NAMESPACE,
     RANGE_PROC_LOCAL,
     RANGE_RM,
-    check_code,
-    check_range,
+    check_event,
     is_set,
     matches_any,
     procs_in,
 )
-from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION, RANGES
+from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.releases import NEWEST
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info
 from pypmix.wire.frames import TAG_NOTIFY, frame
@@ -486,11 +484,7 @@ class Events(Topic):
 
     def notify(self, notification: Notification) -> None:
         """Deliver an event of the host to this server's procs in its range; see `ServerSession.notify`."""
-        check_code(notification.code)
-        if notification.range not in (None, *RANGES):
-            raise ValueError(f"{notification.range!r} is not a valid range")
-        instances("infos", notification.infos, Info)
-        check_range(notification.range or RANGE_SESSION, notification.infos)
+        check_event(notification)
         if notification.code == statuses.CONNECT_REQUESTED:
             there = self.server.connecting.requested(notification)
             if there is None:
