@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from pypmix.extras.forking.servers import ForkServer, ForkServers
-from pypmix.host.crossings import Crossings
-from pypmix.host.exchange.inprocess import Hub
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.machine import Machine
@@ -31,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pypmix.host.crossings import Crossings
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
     from pypmix.testing.wish import Wish
@@ -117,6 +116,8 @@ class TestHost(LocalHost):
         self._relay: Relay | None = None
         self._listener: Listener | None = None
         if links:
+            from pypmix.host.exchange.inprocess import Hub
+
             names = [node.hostname for node in self.nodes]
             self._links = Links(self.loop.later, names, links, self._cut, self._part)
             self._relay = Relay(self.loop, self._links)
@@ -138,7 +139,11 @@ class TestHost(LocalHost):
 
     def crossings(self) -> Crossings:
         """Return the crossings of its servers, whose messages pass the gates of the test."""
-        return super().crossings() if self._links is None else Crossings(self, hub=self._hub)
+        if self._links is None:
+            return super().crossings()
+        from pypmix.host.crossings import Crossings
+
+        return Crossings(self, hub=self._hub)
 
     def relayed(self, env: Mapping[str, str]) -> Mapping[str, str]:
         """Return the environment of a rank; if the test acts on links, its connection passes the relay."""

@@ -58,6 +58,12 @@ def test_a_launcher_starts_daemons_without_the_modules_of_archives() -> None:
     assert not found & {"bz2", "lzma", "shutil", "zipfile"}
 
 
+def test_tests_on_ranks_of_one_node_import_nothing_that_connects_nodes() -> None:
+    found = modules_of("import pypmix.testing.job")
+    assert "pypmix.host.local" in found
+    assert not found & {"pypmix.host.crossings", "pypmix.host.exchange"}
+
+
 def modules_of(code: str) -> set[str]:
     """The modules of ours that a fresh interpreter holds after running `code`."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"
