@@ -9,6 +9,7 @@ import pytest
 
 from lib.server_cluster import Cluster
 from lib.server_world import LOCAL, text
+from pypmix.engine.python.modexrequests import data_of
 from pypmix.standard import attrs, codes, statuses
 from pypmix.standard.errors import NotSupported
 from pypmix.standard.limits import Limits
@@ -183,6 +184,20 @@ def test_a_server_that_has_lost_data_asks_for_it_and_is_sent_all_again():
     collect((zero, one))
     assert known(one, "key.0", "key.1", "key.2", "b") == [*[text("x")] * 3, text("new")]
     assert len(cluster.nodes[1].asked(DirectModex)) == 1
+
+
+def test_after_an_operation_without_a_procs_values_a_fence_sends_all(cluster):
+    clients = cluster.everyone()
+    for number in range(4):
+        clients[0].commit((f"key.{number}", text("x")))
+        collect(clients)
+    assert not carried(cluster)[1]
+    process = cluster.nodes[0].server.store.process(FAR)
+    # For example a connect, whose data may be too much.
+    assert cluster.nodes[1].server.modex.take_in(data_of((process,), 1), {FAR}, "data") == statuses.SUCCESS
+    collect(clients)
+    assert carried(cluster) == ([f"key.{number}" for number in range(4)], True)
+    assert known(clients[2], "key.0", "key.3") == [text("x")] * 2
 
 
 def test_a_result_with_data_of_unknown_procs_is_not_complete(cluster):

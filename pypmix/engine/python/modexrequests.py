@@ -210,11 +210,6 @@ class Deliveries:
         number = int.from_bytes(os.urandom(8), "big")
         marks: Marks = {}
         data = data_of(chosen, most, self._known, marks, (number, self._stored, procs))
-        for process in chosen if len(marks) < len(chosen) else ():
-            if process not in marks:
-                # The others forget what they have of it.
-                for each in (self._known, *self._results.values(), *self._contributed.values()):
-                    each.pop(process, None)
         _remember(self._contributed, number, marks)
         return data
 
@@ -278,6 +273,8 @@ def data_of(
             if most < 0:
                 sent[process] = []
                 bases.pop(process.proc, None)
+                # The receivers forget the values that they have.
+                process.note_removal()
     if marks is not None:
         # Without values, a receiver cannot tell whether there are none or too many.
         marks.update(

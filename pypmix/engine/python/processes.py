@@ -81,7 +81,7 @@ class Process:
         internal: The values that the host has stored for it, for the clients of this server.
         data: Its committed values, in the order of the commits: a value that is committed again moves to the end.
         written: The number of values that it has committed; a value that is committed again counts again.
-        removed: `written` after the last commit that has removed a value that other servers may have.
+        removed: `written` after the last `note_removal`.
         whole: Of a proc of another server: whether `data` is all that it had committed at `stamp`.
     """
 
@@ -284,7 +284,7 @@ class Process:
         self.data.update(staged)
         self.written += len(staged)
         if removes:
-            self._note_removal()
+            self.note_removal()
         self.size = size
         self.committed = True
         self._objects.clear()
@@ -321,7 +321,7 @@ class Process:
         stored = self.data.pop(name, None)
         if stored is not None:
             self.size -= len(stored[1])
-            self._note_removal()
+            self.note_removal()
         self._objects.clear()
 
     def shared(self) -> list[Stored]:
@@ -334,7 +334,8 @@ class Process:
             return None
         return [stored for name in reversed(self.since(mark)) if (stored := self.data[name])[0] & SCOPE_REMOTE]
 
-    def _note_removal(self) -> None:
+    def note_removal(self) -> None:
+        """Record that other servers may have values that are no longer there, or lack some: they are to get all."""
         # A number of its own, which is higher than that of any value before.
         self.written += 1
         self.removed = self.written
