@@ -193,7 +193,6 @@ class Daemon(ServingManager):
         node.attach(server)
         self.nodes = self.here = (self._node,)
         self._uplink = Uplink()
-        self._programs: dict[str, tuple[str, ...]] = {}
         self._placed: set[str] = set()
         """The jobs that the launcher has described; used on the exchange's thread."""
         self._launches: dict[str, int] = {}
@@ -448,7 +447,7 @@ class Daemon(ServingManager):
         """Find the programs of a job, and make its folder; return the fault if that fails."""
         try:
             if job.ranks:
-                self._programs[job.nspace] = tuple([self.site.program(app) for app in job.job.apps])
+                job.programs = [self.site.program(app) for app in job.job.apps]
                 self.make_room(len(job.ranks))
             if job.number > 1:
                 os.makedirs(job.job.tmpdir, 0o700, exist_ok=True)
@@ -498,7 +497,7 @@ class Daemon(ServingManager):
             raise NotFound(f"{self._node} does not run ranks of {nspace}", operation="exchange")
         self._launches[nspace] = self._launches.get(nspace, 0) + 1
         begun = job.relaunch(numbers, life) if life else job.launch(numbers)
-        begun.start(job.job.apps, self._programs[nspace])
+        begun.start(job.job.apps, job.programs)
         pids = tuple([(rank.proc.rank, rank.pid) for rank in begun.ranks if rank.pid])
         fault, reason = (0, "", ""), ""
         if job.unlaunched is not None:
@@ -538,7 +537,6 @@ class Daemon(ServingManager):
         self._exchange.soon(self._placed.discard, nspace)
         job = self.jobs.get(nspace)
         if job is not None and not job.launches:
-            self._programs.pop(nspace, None)
             self._launches.pop(nspace, None)
             job.close()
             self.forget(job)

@@ -461,7 +461,8 @@ class LocalHost(ServingManager):
         """Start the first job."""
         first = self._first
         assert first is not None
-        self.begin(first, programs)
+        first.programs = programs
+        self.begin(first)
         if self._faults:
             from pypmix.host.trying import arrange
 

@@ -27,7 +27,7 @@ from pypmix.standard.types import RANK_WILDCARD, Proc, decimal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
     from typing import Any
 
     from pypmix.engine.base import Cancellable, Upcall
@@ -224,8 +224,8 @@ class Manager(JobHost):
             OverflowError: There are too many ranks for the nodes.
             PMIxError: A process set that an application names already exists (`ERR_EXISTS`).
         """
-        programs, job = self.prepare_job(apps, terms, parent, target, session_wdir=session_wdir, wdir=wdir)
-        self.begin(job, programs)
+        job = self.prepare_job(apps, terms, parent, target, session_wdir=session_wdir, wdir=wdir)
+        self.begin(job)
         return job
 
     def prepare_job(
@@ -237,8 +237,8 @@ class Manager(JobHost):
         *,
         session_wdir: bool = False,
         wdir: str = "",
-    ) -> tuple[list[str], RunningJob]:
-        """Return a further job with its folders, to `begin`, and its programs; see `add` for arguments and errors."""
+    ) -> RunningJob:
+        """Return a further job with its folders and programs, to `begin`; see `add` for arguments and errors."""
         apps = self.site.settle(apps, wdir)
         folders = [node.folder(self._last + 1) for node in self.here]
         if session_wdir:
@@ -247,6 +247,7 @@ class Manager(JobHost):
             self.psets.check_apps(apps)
             programs = [self.site.program(app) for app in apps]
             job = self.make(apps, terms, parent, target, wdir)
+            job.programs = programs
             self.make_room(job.job.size)
             for folder in folders[session_wdir:]:
                 os.mkdir(folder, 0o700)
@@ -254,7 +255,7 @@ class Manager(JobHost):
             for folder in folders:
                 remove(folder)
             raise
-        return programs, job
+        return job
 
     def make(
         self,
@@ -362,7 +363,7 @@ class Manager(JobHost):
         """Register a job whose ranks are about to be started."""
         self.register(job)
 
-    def begin(self, job: RunningJob, programs: Sequence[str]) -> None:
+    def begin(self, job: RunningJob) -> None:
         """Register a job and start its ranks."""
         if job.nodes[0].here and any(app.preload for app in job.job.apps):
             from pypmix.host.preload import link
@@ -373,8 +374,7 @@ class Manager(JobHost):
             lines = describe_places(job)
             text = "".join([f"pypmix run: {printable_lines(line)}\n" for line in lines])
             self.sink_of(job, 2).write(None, text.encode())
-        job.programs = programs
-        job.launch(range(job.job.size)).start(job.job.apps, programs)
+        job.launch(range(job.job.size)).start(job.job.apps, job.programs)
 
     def notify(self, event: Notification) -> None:
         """Raise an event on all nodes, or only on the node of its source if its range is local."""

@@ -295,7 +295,7 @@ class RunningJob:
         self.mapping: Placement | None = None
         """The rules of its placement; None for a job that is placed elsewhere."""
         self.programs: Sequence[str] = ()
-        """The programs of its applications, to start ranks again."""
+        """The paths of the programs of its applications."""
         self._ranks: dict[int, Rank] = {}
         self._shares: dict[Rank, Share] = {}
         """The shares of ranks that have been started; of ranks that were started again while their launch lasts."""

@@ -206,7 +206,7 @@ class Run:
                 wish = wish.replace(terms=wish.terms.replace(spares=0))
             apps = host.sized(wish, target)
             try:
-                programs, job = host.make_job(apps, wish, target)
+                job = host.prepare_job(apps, wish.terms, None, target, wdir=wish.wdir)
             except OverflowError as error:
                 if host.can_ever_fit(apps, target):
                     return False
@@ -214,7 +214,7 @@ class Run:
                 return True
             self.is_waiting = False
             self.add(job)
-            host.begin(job, programs)
+            host.begin(job)
         except PMIxError as error:
             self._refuse_at_once(1, error.detail)
             return True
@@ -681,16 +681,6 @@ class SessionHost(LocalHost):
     def can_ever_fit(self, apps: tuple[Application, ...], target: Target) -> bool:
         """Return True if a job would fit into the session without other jobs."""
         return bool(self.jobs) and self.site.fits([app.np for app in apps], target)
-
-    def make_job(self, apps: tuple[Application, ...], wish: Wish, target: Target) -> tuple[list[str], RunningJob]:
-        """Make the job of a wish, with the folders that it needs; return its programs, too.
-
-        Raises:
-            OverflowError: There is no room for it.
-            OSError: A program does not exist, or the system lacks a resource.
-            PMIxError: A process set exists already.
-        """
-        return self.prepare_job(apps, wish.terms, None, target, wdir=wish.wdir)
 
     def hangs(self, jobs: dict[str, RunningJob]) -> list[str]:
         """Return the operations of jobs that have been pending for long, for a person."""

@@ -187,7 +187,8 @@ class VirtualHost(ServingManager):
         for node in self.nodes:
             node.server.open()
         job = self.make((Application((SPACE,), ranks),), Terms(keep_going=True), None)
-        self.begin(job, [SPACE])
+        job.programs = [SPACE]
+        self.begin(job)
         return job
 
     def add(self, *_terms: Any, **_more: Any) -> NoReturn:
