@@ -1,4 +1,10 @@
-"""The client: a process's own view of PMIx."""
+"""The client: a process's own view of PMIx.
+
+This module has the operations that nearly every rank uses: open and close, put, commit, fence, get and abort. All
+others are in `operations/`, a module for each topic; `late_methods` loads a module when one of its methods is called
+first (`TOPICS` in `lazy.py` lists them). A method checks its arguments (`arguments.py`), makes an op of `standard/ops`,
+and has the client's port carry it out (`waits.py`). The engine behind the session is chosen by `engine/select.py`.
+"""
 
 from __future__ import annotations
 

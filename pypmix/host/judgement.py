@@ -1,4 +1,12 @@
-"""The judgement of a job after the end of ranks: whether one has failed, and which one is the cause."""
+"""The judgement of a job after the end of ranks: whether one has failed, and which one is the cause.
+
+If a rank fails, others follow within moments: they miss it in a collective, and exit with errors. The rank that is
+named, and whose code becomes the job's, should be the first one. So `judge` collects all ends that are known, and waits
+for two kinds of ranks before it decides: ranks whose connection has ended, which the system reports as ended soon
+(`DYING` polls), and ranks that had left shortly before the failed one, which may be the cause (`CAUSE` seconds). Then
+the guiltiest rank is the culprit (`_guilt`): one that was killed by a signal before one with an exit code, and this
+before one that exited without finalizing (`Rank.blame`); of equal ranks the one that left first.
+"""
 
 from __future__ import annotations
 

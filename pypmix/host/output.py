@@ -1,4 +1,17 @@
-"""Forwarding of the ranks' output: whole lines, in order per rank, never a byte lost or changed."""
+"""Forwarding of the ranks' output: whole lines, in order per rank, never a byte lost or changed.
+
+Theory of operation. A `Stream` is one output of one rank. It reads a pipe, or a terminal if the output is shown on one
+(`channel`), or it is given the output of a rank on another node (`take`). Each piece goes to three places: to the tap
+(clients and tools that pull output), to a `Copy` (the file of the rank), and line by line to a `Sink`.
+
+A `Sink` is a descriptor of this process. It writes only as much as the descriptor accepts, so a slow reader never
+blocks the loop; if more than `BACKLOG_LIMIT` waits, the streams stop reading, and ranks block in their writes. It ends
+an unfinished line of one stream before it writes another one. The form of a line, with tag and time, is
+`Stream._tagged`. Lines are kept back in two cases only: an unfinished line until it ends, or until a moment has passed
+at a terminal, and a traceback until its rank has ended, so that the tracebacks of several ranks do not mix.
+
+The options are in `terms.py`: `Terms`; `running.py` makes the streams.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,11 @@
 # Made from pypmix/aio/operations by native/blocking.py: change it there.
-"""Groups: constructed and destructed by all of their members, used, left, joined on request, and watched."""
+"""Groups: constructed and destructed by all of their members, used, left, joined on request, and watched.
+
+A `Group` holds no members. It makes ops, and reads the group from the engine's record each time (`Membership` in
+`group.py`, of `ClientSession.group_state`), since other members change it at any moment. `Changes` are the reports that
+the engine makes of the same record, in order. Group ranks, `members` and the ranks of values in `bcast` and the like
+follow from it; see `engine/groups/standing.py` for the record, and `exchanging.py` for the collectives on values.
+"""
 
 from __future__ import annotations
 

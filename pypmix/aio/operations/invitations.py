@@ -1,4 +1,10 @@
-"""Groups by invitation: one proc invites others and leads, these join or decline, and then the group is formed."""
+"""Groups by invitation: one proc invites others and leads, these join or decline, and then the group is formed.
+
+`Invite` is the leader's side: one op that lasts until the group is formed (`Underway`), while answers arrive by the
+engine's reports and are queued for the program. `InvitationStream` and `Invitation` are the side of the invited procs;
+invitations that arrive while no stream is open are kept for the next one (`_Inbox`). The messages between the procs,
+and the decisions about members, are the engine's: `engine/groups/inviting.py` and `joining.py`.
+"""
 
 from __future__ import annotations
 
