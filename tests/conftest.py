@@ -77,10 +77,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clients(*patterns): the clients that the test is about")
     config.addinivalue_line("markers", "cells(*names): the servers with clients that a test of the host suite is for")
     config.addinivalue_line("markers", "clusters: further worlds and Dask clusters, which `tox -e clusters` runs")
-    # A shell starts background commands with these signals ignored, and processes of tests would inherit that.
-    for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    # A shell starts background commands with some of these ignored, and processes of tests would inherit that.
+    for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_IGN:
-            signal.signal(signum, handler)
+            signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, _end)
 
