@@ -18,9 +18,9 @@ from pypmix.standard.types import App, Info, Proc, Value, check_integer, check_n
 CALLER = Proc("job", 1)
 
 INTEGERS = [3, Index(3), numpy.int64(3), numpy.uint8(3), numpy.array(3), EventCode(3)]
-OTHERS = [True, numpy.True_, 3.0, numpy.float64(3), "3", b"3", None, [3], numpy.array([3]), numpy.array(3.0), object()]
+OTHERS = [True, numpy.True_, 3.0, numpy.float64(3), "3", b"3", None, [3], numpy.array([3]), numpy.array(3.0), object]
 NUMBERS = [*INTEGERS, 3.0, Seconds(3.0), numpy.float32(3), decimal.Decimal(3), fractions.Fraction(3), numpy.array(3.0)]
-NO_NUMBERS = [True, numpy.True_, "3", b"3", None, [3], numpy.array([3.0]), 3j, object()]
+NO_NUMBERS = [True, numpy.True_, "3", b"3", None, [3], numpy.array([3.0]), 3j, object]
 
 
 @pytest.mark.parametrize("number", INTEGERS, ids=repr)
