@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
-import socket
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Sequence
     from typing import Any
 
@@ -39,6 +40,8 @@ def listen(address: Address, reuse_port: bool = False) -> socket.socket:
     Raises:
         OSError: The address cannot be used.
     """
+    import socket
+
     host, port = address
     if host == ANYWHERE and not socket.has_dualstack_ipv6():
         host = "0.0.0.0"
@@ -77,7 +80,7 @@ def hang_up(connection: socket.socket) -> None:
     A thread that waits for connections is woken in the same way.
     """
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(_socket.SHUT_RDWR)
     except OSError:
         # It has ended already.
         return
@@ -87,7 +90,7 @@ def resolved(host: str, port: int, kind: int, flags: int = 0) -> list[tuple[Any,
     """Return the results of `socket.getaddrinfo` for a name or an address."""
     # For a str, Python imports the tables of IDNA, which takes as long as a small program runs.
     name = host.encode("ascii") if host.isascii() else host
-    return list(socket.getaddrinfo(name, port, type=kind, flags=flags))
+    return list(_socket.getaddrinfo(name, port, type=kind, flags=flags))
 
 
 def listening_address(interface: str, launcher: Sequence[Address]) -> str:
@@ -105,6 +108,8 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
     # By the launcher's address: the address of this machine from which there is a route to it.
     own = {place: found for place in launcher if (found := _source(*place))}
     if len(set(own.values())) > 1:
+        import socket
+
         for place in own:
             try:
                 with socket.create_connection(place, REACH_SECONDS) as reached:
@@ -120,17 +125,19 @@ def listening_address(interface: str, launcher: Sequence[Address]) -> str:
 def _source(host: str, port: int) -> str:
     """Return the address of this machine from which another one is reached; empty without a route."""
     try:
-        found = resolved(host, port, socket.SOCK_DGRAM)
+        found = resolved(host, port, _socket.SOCK_DGRAM)
     except OSError:
         return ""
     for family, kind, _protocol, _name, address in found:
-        with socket.socket(family, kind) as probe:
-            try:
-                # Nothing is sent: the system only looks for the route.
-                probe.connect(address)
-                return str(probe.getsockname()[0])
-            except OSError:
-                continue
+        probe = _socket.socket(family, kind)
+        try:
+            # Nothing is sent: the system only looks for the route.
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+        except OSError:
+            continue
+        finally:
+            probe.close()
     return ""
 
 
@@ -160,21 +167,24 @@ def _addresses() -> list[tuple[str, str]]:
     import struct
 
     found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
+    probe = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    try:
+        for _, name in _socket.if_nameindex():
             try:
                 # SIOCGIFADDR
                 answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", os.fsencode(name)[:15]))
             except OSError:
                 continue
-            found.append((name, socket.inet_ntoa(answer[20:24])))
+            found.append((name, _socket.inet_ntoa(answer[20:24])))
+    finally:
+        probe.close()
     try:
         with open("/proc/net/if_inet6", encoding="utf-8") as file:
             for line in file:
                 digits, _, _, scope, _, name = line.split()
                 # Link-local addresses need a scope, which is valid on this node only.
                 if scope != "20":
-                    found.append((name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))))
+                    found.append((name, _socket.inet_ntop(_socket.AF_INET6, bytes.fromhex(digits))))
     except (OSError, ValueError):
         pass
     return found
@@ -197,7 +207,7 @@ def offered_addresses(interface: str = "") -> list[str]:
     if interface:
         return [_address_of(interface)]
     found = [address for address in all_addresses() if not is_loopback(address)]
-    return list(dict.fromkeys([socket.gethostname(), *found]))
+    return list(dict.fromkeys([_socket.gethostname(), *found]))
 
 
 def is_loopback(address: str) -> bool:
@@ -213,7 +223,7 @@ def with_port(host: str, port: object) -> str:
 def own_addresses(other: str) -> list[str]:
     """Return the addresses by which this machine may be reached from another, the likeliest first."""
     found = _source(other, 9)
-    return list(dict.fromkeys([*([found] if found else []), socket.gethostname(), _loopback()]))
+    return list(dict.fromkeys([*([found] if found else []), _socket.gethostname(), _loopback()]))
 
 
 def _loopback() -> str:

@@ -64,6 +64,13 @@ def test_tests_on_ranks_of_one_node_import_nothing_that_connects_nodes() -> None
     assert not found & {"pypmix.host.crossings", "pypmix.host.exchange"}
 
 
+def test_a_launcher_describes_its_node_without_enums() -> None:
+    code = "from os import uname; from pypmix.host import hardware; assert hardware.aliases(uname().nodename)"
+    found = imported(code)
+    assert "fcntl" in found
+    assert not found & {"enum", "re", "selectors", "signal", "socket"}
+
+
 def modules_of(code: str) -> set[str]:
     """The modules of ours that a fresh interpreter holds after running `code`."""
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"
