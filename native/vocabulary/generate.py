@@ -291,8 +291,9 @@ class OpenEventEnum(OpenEnum):
             TypeError: `code` is not an int.
             ValueError: `code` is -3000 or above, or does not fit 32 bits.
         """
-        if not isinstance(code, int) or isinstance(code, bool):
-            raise TypeError(f"an event code must be an int, not {type(code).__name__}")
+        from pypmix.standard.types import check_integer
+
+        code = check_integer(code, "an event code")
         if not -(2**31) <= code < EXTERNAL_ERR_BASE:
             bounds = f"{-(2**31)} and {EXTERNAL_ERR_BASE - 1}"
             raise ValueError(f"an application's event code lies between {bounds}, not {code}")
