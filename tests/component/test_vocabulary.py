@@ -184,7 +184,7 @@ def test_a_code_that_is_not_an_applications_is_refused_with_the_bounds(code: int
 
 @pytest.mark.parametrize("code", [True, "x", -4242.0, None])
 def test_a_code_that_is_no_int_is_refused(code: Any) -> None:
-    with pytest.raises(TypeError, match="must be an int"):
+    with pytest.raises(TypeError, match="an event code is an int"):
         EventCode.custom(code)
 
 
