@@ -116,7 +116,7 @@ DOUBT_SECONDS = 1.0
 LOSS_SECONDS = 2.0
 """The time for the last messages of a server to arrive after its loss was declared."""
 
-REACH_SECONDS = 2.0
+DETOUR_SECONDS = 2.0
 """The time for a connection with a server to be made, after which messages to it go through the root."""
 
 GAP_SECONDS = 0.05
@@ -157,8 +157,9 @@ RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
 """The approximate times until a server is dialed again: the first and the longest."""
 
-UNREACHED_SECONDS = 10.0
-"""The time after which a server that was not reached is logged."""
+UNREACHED_LOG_SECONDS = 10.0
+UNREACHED_WARNING_SECONDS = 3.0
+"""The times after which a server that was not reached is logged, and after which a user of the launcher is warned."""
 
 LOOK_SECONDS = 1.0
 READ_SECONDS = 30.0

@@ -30,6 +30,23 @@ REACH_SECONDS = 2.0
 """The time that the launcher has to answer at one of its addresses, before the next one is tried."""
 
 
+def set_keep_alive(sock: socket.socket, on: bool = True, **seconds: float) -> None:
+    """Let the system check a connection that is silent, or no longer.
+
+    Args:
+        sock: The connection.
+        on: Whether it checks.
+        seconds: The options of TCP by their names; the time of `TCP_USER_TIMEOUT` in milliseconds. Those that the
+            system does not have are left out.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
+    for option, value in seconds.items():
+        if hasattr(socket, option):
+            # The system takes whole numbers, and at most 32767 seconds.
+            most = 1 << 30 if option == "TCP_USER_TIMEOUT" else 32767
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, min(int(value), most)))
+
+
 def listen(address: Address, reuse_port: bool = False) -> socket.socket:
     """Return a socket that listens on an address.
 

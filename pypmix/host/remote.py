@@ -21,6 +21,7 @@ import time
 
 from pypmix.arguments import proc_tuple
 from pypmix.engine.common import Pending
+from pypmix.engine.times import UNREACHED_WARNING_SECONDS
 from pypmix.host import orders
 from pypmix.host.exchange import Forwarded
 from pypmix.host.feeding import Input
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     OnDone = Callable[[bytes, PMIxError | None], None]
-
-UNREACHED_SECONDS = 3.0
-"""Seconds after which a person is shown that two nodes have not reached each other."""
 
 TRY_INTERFACE = "is there a route between them, and no firewall? `--interface` chooses another network"
 
@@ -268,7 +266,7 @@ class RemoteNode(HostNode):
             seconds = time.monotonic() - self._answered
             lines.append(f"node {self}: its daemon has not answered for {seconds:.1f} s")
         for name, where, reason, seconds in self.unreached:
-            if seconds > UNREACHED_SECONDS:
+            if seconds > UNREACHED_WARNING_SECONDS:
                 lines.append(f"{apart(self.hostname, name, where, reason)} for {seconds:.0f} s; {TRY_INTERFACE}")
         return lines
 

@@ -238,7 +238,7 @@ def test_who_does_not_know_the_secret_stays_outside(servers, caplog):
 
 
 def test_a_name_that_is_taken_is_refused(pair, servers, caplog, monkeypatch):
-    monkeypatch.setattr(tcp, "UNREACHED_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "UNREACHED_LOG_SECONDS", 0.5)
     a, _b = pair
     servers("b", peers={"a": a.carrier.address})
     servers("a", peers={"b": _b.carrier.address})
@@ -466,7 +466,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(tcp, "LINK_HANDSHAKE_SECONDS", 0.4)
     monkeypatch.setattr(tcp, "MAX_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(tcp, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(tcp, "UNREACHED_SECONDS", 0.5)
+    monkeypatch.setattr(tcp, "UNREACHED_LOG_SECONDS", 0.5)
 
 
 def test_who_does_not_listen_yet_is_dialed_until_it_does(servers, soon, caplog):

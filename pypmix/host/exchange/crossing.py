@@ -1,4 +1,22 @@
-"""Upcalls that a server cannot answer alone, answered together with the other servers."""
+"""Upcalls that a server cannot answer alone, answered together with the other servers.
+
+Theory of operation
+-------------------
+A `Crossing` stands between one server and its exchange. Upcalls of the server come in (`answer`), as do reports of its
+host: jobs, and clients that connect, finalize and end. Each kind of upcall has one owner:
+
+* Fences, groups and connections: `collectives`, which makes contributions of them for `participant`.
+* A direct modex: `localserver.DirectModexes`, which asks the server of the proc.
+* Events: they go to the servers in their range (`_notify`).
+* Queries about groups: `queries`. Process sets: `psets`.
+* Publish, lookup and unpublish: the server with the directory, the first by name.
+
+`places` knows the server of each proc, and if the proc has ended; `jobs` keeps that in step with the other servers
+by the order of the session (`statelog`). A lost server counts as the end of all of its procs (`_changed`), and the
+launcher may start these again elsewhere (`move`).
+
+Upcalls arrive on the server's thread and are answered from turns of the exchange.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""The end of a collective, decided from the servers' contributions. Pure functions: no clock, message or state."""
+"""The end of a collective, decided from the servers' contributions. Pure functions: no clock, message or state.
+
+`coordinator` decides when a collective ends: when no member is awaited any longer. This module decides how, from the
+contributions and the members that have ended:
+
+* A fence, a connect, a disconnect and a destruct (`together`) fail if members are missing, unless the callers'
+  directives admit that; otherwise the data of all servers is joined in the order of their names.
+* A construct of named members (`Construct`) ends, continues without lost members, or is answered to servers that take
+  rounds, so that their clients can react to a lost leader first. The rules are the same as on one server
+  (`engine.collective.rules`).
+* A construct whose members are not known beforehand (`bootstrapped`) ends when as many leaders as they expect, and all
+  procs that these add, have called.
+
+All servers get the same `Outcome`, so nothing here depends on the server that decides.
+"""
 
 from __future__ import annotations
 

@@ -3,17 +3,17 @@
 Theory of operation
 -------------------
 A direct connection between two servers is an optimization. If a server has to send something to another one that its
-carrier has not reported for `REACH_SECONDS`, it asks the root for it. If the other one is present there, the two become
-present for each other, and all messages between them go through the root from then on, in order. A connection that is
-made later is not used by the side that has begun the detour, so that no message overtakes an earlier one. As long as
-the detour lasts, only the root declares one of them lost to the other.
+carrier has not reported for `DETOUR_SECONDS`, it asks the root for it. If the other one is present there, the two
+become present for each other, and all messages between them go through the root from then on, in order. A connection
+that is made later is not used by the side that has begun the detour, so that no message overtakes an earlier one. As
+long as the detour lasts, only the root declares one of them lost to the other.
 
 All of this happens in turns of the exchange.
 """
 
 from __future__ import annotations
 
-from pypmix.engine.times import DECISION_SECONDS, REACH_SECONDS
+from pypmix.engine.times import DECISION_SECONDS, DETOUR_SECONDS
 from pypmix.host.exchange.codec import BYTES, NAME, Field, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
@@ -65,7 +65,7 @@ class Detours:
         waiting = self._waiting.setdefault(name, [])
         waiting.append(call)
         if len(waiting) == 1:
-            self._exchange.later(REACH_SECONDS, lambda: self._ask(name, waiting))
+            self._exchange.later(DETOUR_SECONDS, lambda: self._ask(name, waiting))
 
     def pursue(self, name: str) -> None:
         """Reach a server through the root unless it joins in a moment; again and again where there is a launcher."""

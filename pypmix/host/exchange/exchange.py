@@ -1,4 +1,26 @@
-"""Requests, messages and allgathers between the servers of a job over a carrier, and the servers that are present."""
+"""Requests, messages and allgathers between the servers of a job over a carrier, and the servers that are present.
+
+Theory of operation
+-------------------
+An `Exchange` is one server. It owns the carrier, the clock and the order of calls, and its parts have a question each:
+
+    carrier --> arrivals --> requests, listeners, collectives --> outbox --> carrier
+                   |                                                 |
+                   +-- waits for entries (statelog)                  +-- adds the basis, goes a detour (detours)
+
+* `membership`: which servers are present, and which of them is the root?
+* `statelog`, with `distribution`: in which order do all apply a change?
+* `arrivals`: may a message be processed, or does it wait for a change that its sender knew?
+* `requests`: which answer belongs to which request, and what if the other server is lost?
+* `outbox`: which messages go together, and which way?
+* `participant`, with `coordinator`: how does a collective end?
+
+Everything happens in *turns* (`Strand`): one call at a time, on whichever thread brings it, and never under a lock. A
+turn that causes another one appends it, so no callback runs inside another one. The parts therefore have no locks.
+
+The carrier reports servers that join or leave. Only `membership` decides what follows: a reported end is a doubt, and
+`lose` is called when the root has declared the loss.
+"""
 
 from __future__ import annotations
 

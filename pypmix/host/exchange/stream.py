@@ -46,6 +46,7 @@ import time
 from collections import deque
 
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
+from pypmix.host.addresses import set_keep_alive
 from pypmix.host.exchange.carrier import MAX_MESSAGE
 from pypmix.host.exchange.handshake import MAX_FRAME, Progress
 from pypmix.standard.errors import RemoteProtocolError
@@ -184,7 +185,14 @@ class Connection:
         if dials and encrypt:
             self._secure()
         sock.setblocking(False)
-        _set_options(sock, keep_alive)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        set_keep_alive(
+            sock,
+            TCP_KEEPIDLE=keep_alive / 3,
+            TCP_KEEPINTVL=keep_alive / 6,
+            TCP_KEEPCNT=4,
+            TCP_USER_TIMEOUT=keep_alive * 1000,
+        )
 
     @property
     def peer(self) -> str:
@@ -626,18 +634,3 @@ class Stream:
             if self.connection is not None:
                 self.connection.close()
                 self.connection = None
-
-
-def _set_options(sock: socket.socket, keep_alive: float) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", keep_alive / 3),
-        ("TCP_KEEPINTVL", keep_alive / 6),
-        ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", keep_alive * 1000),
-    ):
-        if hasattr(socket, option):
-            # The system takes whole seconds, and at most 32767 of them.
-            most = 1 << 30 if option == "TCP_USER_TIMEOUT" else 32767
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, min(int(value), most)))

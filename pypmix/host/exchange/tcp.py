@@ -43,7 +43,7 @@ from pypmix.engine.times import (
     RETRY_SECONDS,
     REVIEW_SECONDS,
     STALL_SECONDS,
-    UNREACHED_SECONDS,
+    UNREACHED_LOG_SECONDS,
 )
 from pypmix.host import addresses
 from pypmix.host.exchange import circle, codec, rendezvous
@@ -516,7 +516,7 @@ class Dialer:
             self._peers.vanish(name, reason, sure)
             return
         level = log.info
-        late = grave or now - dialing.since >= UNREACHED_SECONDS
+        late = grave or now - dialing.since >= UNREACHED_LOG_SECONDS
         if late and (reason != dialing.reason or now - dialing.logged >= WINDOW):
             dialing.logged, dialing.reason = now, reason
             level = log.error if grave else self._peers.log_loss

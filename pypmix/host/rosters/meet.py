@@ -28,7 +28,7 @@ from pypmix._version import __version__
 from pypmix.engine.faults import fault
 from pypmix.engine.peeruid import UNKNOWN_USER, Owners
 from pypmix.host import tls
-from pypmix.host.addresses import ANYWHERE, is_loopback, listen
+from pypmix.host.addresses import ANYWHERE, is_loopback, listen, set_keep_alive
 from pypmix.host.rosters.base import RosterError
 from pypmix.standard.logtext import get_logger, printable
 from pypmix.standard.record import Record
@@ -78,13 +78,6 @@ class _Declined(OSError):
 
 class Refused(RosterError):
     """The other side refuses this process for good."""
-
-
-def _keep_alive(connection: socket.socket, on: bool) -> None:
-    """Enable or disable TCP keep-alive. A session disables it, since it has its own keep-alive."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
-    for name, value in KEEP_ALIVE.items():
-        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _context(*, dials: bool) -> ssl.SSLContext:
@@ -173,7 +166,7 @@ class Follower:
         self._end_watch = end_watch
         address = str(connection.getpeername()[0]).removeprefix("::ffff:")
         self.address = "" if is_loopback(address) else address
-        _keep_alive(connection, True)
+        set_keep_alive(connection, True, **KEEP_ALIVE)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -193,7 +186,8 @@ class Follower:
             secured.settimeout(HANDSHAKE)
             _send(secured, line)
             self._connection = secured.unwrap()
-            _keep_alive(self._connection, False)
+            # A session has its own keep-alive.
+            set_keep_alive(self._connection, False)
         except (ssl.SSLError, ValueError) as error:
             raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
         self._connection.settimeout(None)
@@ -589,7 +583,7 @@ def _wait(secured: ssl.SSLSocket) -> tuple[bytes, socket.socket]:
         RosterError: The launcher gave up, and sent an empty line.
     """
     try:
-        _keep_alive(secured, True)
+        set_keep_alive(secured, True, **KEEP_ALIVE)
         secured.settimeout(None)
         line = _receive(secured)
         secured.settimeout(HANDSHAKE)
@@ -601,7 +595,7 @@ def _wait(secured: ssl.SSLSocket) -> tuple[bytes, socket.socket]:
         secured.close()
         raise RosterError("the launcher has gone before the session began; it has said why")
     connection.settimeout(None)
-    _keep_alive(connection, False)
+    set_keep_alive(connection, False)
     return line, connection
 
 
