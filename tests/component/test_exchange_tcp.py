@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from lib.exchange_tcp import PATIENCE, SECRET, Server
 from lib.processes import stop
 from pypmix import PermissionDenied
-from pypmix.host import tls
+from pypmix.host import addresses, tls
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, rendezvous, tcp
 from pypmix.host.exchange.handshake import (
     HELLO,
@@ -504,7 +504,7 @@ def test_a_name_that_is_not_found_is_looked_for_again_and_nobody_waits_meanwhile
     a, _ = pair
     late = servers("late")
     asked, found = [], threading.Event()
-    real = socket.getaddrinfo
+    real = addresses._socket.getaddrinfo
 
     def look(host, port, *args, flags=0, **options):
         if host != b"late.example":
@@ -518,7 +518,7 @@ def test_a_name_that_is_not_found_is_looked_for_again_and_nobody_waits_meanwhile
             raise socket.gaierror(socket.EAI_AGAIN, "not known yet")
         return real("127.0.0.1", port, *args, **options)
 
-    monkeypatch.setattr(socket, "getaddrinfo", look)
+    monkeypatch.setattr(addresses._socket, "getaddrinfo", look)
     c = servers("c", peers={"a": a.carrier.address, "late": ("late.example", late.carrier.address[1])})
     assert c.next() == ("a", True)
     until(lambda: asked)

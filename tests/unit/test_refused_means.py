@@ -23,7 +23,7 @@ def no_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         return make(family, *arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(transport._socket, "socket", refuse)
-    monkeypatch.setattr(serversession.socket, "socket", refuse)
+    monkeypatch.setattr(serversession, "Listener", refuse)
 
 
 @pytest.mark.usefixtures("no_unix_sockets")
