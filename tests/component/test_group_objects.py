@@ -153,7 +153,7 @@ def test_leaders_of_a_bootstrap_know_of_themselves_and_added_ones_of_nobody(me: 
         ({"procs": ME, "leader": 1}, TypeError),
         ({"procs": ME, "ft": 1}, TypeError),
         ({"procs": ME, "bootstrap": -1}, ValueError),
-        ({"procs": ME, "bootstrap": True}, ValueError),
+        ({"procs": ME, "bootstrap": True}, TypeError),
         ({"add": [THIRD]}, ValueError),
         ({"procs": ME, "timeout": 0}, ValueError),
     ],
