@@ -39,12 +39,12 @@ def set_keep_alive(sock: socket.socket, on: bool = True, **seconds: float) -> No
         seconds: The options of TCP by their names; the time of `TCP_USER_TIMEOUT` in milliseconds. Those that the
             system does not have are left out.
     """
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, on)
+    sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_KEEPALIVE, on)
     for option, value in seconds.items():
-        if hasattr(socket, option):
+        if hasattr(_socket, option):
             # The system takes whole numbers, and at most 32767 seconds.
             most = 1 << 30 if option == "TCP_USER_TIMEOUT" else 32767
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, min(int(value), most)))
+            sock.setsockopt(_socket.IPPROTO_TCP, getattr(_socket, option), max(1, min(int(value), most)))
 
 
 def listen(address: Address, reuse_port: bool = False) -> socket.socket:
