@@ -119,7 +119,7 @@ def test_rounds_make_no_more_calls_after_many(client: str, server: str, what: st
     program = [sys.executable, str(rank), client, what, str(WINDOWS), str(ROUNDS)]
     command = [sys.executable, str(launcher), "run", "--server-engine", server, "-n", "2", *program]
     environment = {**os.environ, "MARKS": str(tmp_path / "marks")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert done.returncode == 0 and len(found) == 2, done.stdout + done.stderr
     marks = [int(line) for line in (tmp_path / "marks").read_text().split()]
