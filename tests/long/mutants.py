@@ -126,7 +126,7 @@ EQUIVALENTS = (
     ),
     Equivalent(
         f"{ENGINE}python/client.py",
-        "Client._fence",
+        "Client._fence_some",
         "0",
         "1",
         "the check that is saved for procs of the own job refuses none of them",
