@@ -61,8 +61,8 @@ class Connection(ConnectionView, Exchanging):
 
     _port: Port
 
-    def __init__(self, client: Asks, port: Port, asked: tuple[Proc, ...], made: Connected) -> None:
-        super().__init__(port, asked, made)
+    def __init__(self, client: Asks, port: Port, named: tuple[Proc, ...], made: Connected) -> None:
+        super().__init__(port, named, made)
         self._client = client
         self._steps = Steps(made.nspace, made.procs)
 
