@@ -100,6 +100,7 @@ class Jobs(Home):
         Example:
             >>> job = host.job("job2", np=4, argv=["./worker", "--fast"], pset="workers")
         """
+        _check_origin(nspace, parent)
         placed = self._nodes(nodes)
         if apps is None:
             if np is None:
@@ -125,10 +126,6 @@ class Jobs(Home):
         bare: bool = False,
         stops: tuple[tuple[str, str], ...] = (),
     ) -> JobLayout:
-        if not check_name(nspace, MAX_NSLEN, "an nspace"):
-            raise ValueError("an nspace must not be empty")
-        if parent is not None and not isinstance(parent, Proc):
-            raise TypeError(f"the parent of a job is a Proc, not {type(parent).__name__}")
         if placed is None:
             for app in apps:
                 if not isinstance(app, Application):
@@ -357,6 +354,7 @@ class Jobs(Home):
         base = manager.machine.wdir or os.sep
         request, found = read(plain_spawn(op), self.env, base, manager.next_folder)
         name = nspace or f"{self._label}@{manager.take_number()}"
+        _check_origin(name, parent)
         job = self._registered(name, found, None, parent, stops=terms_of(request, tool=False).stops)
         launch = self._make(job, self.local_ranks(job), job.apps, shown, waiting=False)
         if job.stops:
@@ -471,6 +469,13 @@ class Jobs(Home):
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.close_folder()
+
+
+def _check_origin(nspace: str, parent: Proc | None) -> None:
+    if not check_name(nspace, MAX_NSLEN, "an nspace"):
+        raise ValueError("an nspace must not be empty")
+    if parent is not None and not isinstance(parent, Proc):
+        raise TypeError(f"the parent of a job is a Proc, not {type(parent).__name__}")
 
 
 def _changed(app: Application, argv: tuple[str, ...], env: Mapping[str, str], wdir: str) -> Application:
