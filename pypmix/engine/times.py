@@ -28,9 +28,6 @@ ACCEPT_PAUSE = 0.1
 ATTACHED_SECONDS = 0.02
 """Time within which an attached event loop must call `poll` when a server has work."""
 
-KEEP_ALIVE_SECONDS = 30.0
-"""When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
-
 # Modex (`modex`, `modexrequests`)
 
 GET_SECONDS = 2.0
@@ -139,7 +136,10 @@ GONE_SECONDS = 2.0
 QUERY_SECONDS = 2.0
 """The time for another server to list its groups, after which a query answers without them."""
 
-# Between servers: connections (`tcp`, `link`, `keepalive`)
+# Between servers: connections (`tcp`, `stream`, `keepalive`)
+
+KEEP_ALIVE_SECONDS = 30.0
+"""When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
 
 STALL_SECONDS = 60.0
 """The time after which a server that does not read its messages is dropped."""

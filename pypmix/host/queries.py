@@ -249,7 +249,8 @@ def _resident(pid: int) -> float:
 def _memory(subject: Subject) -> Value | None:
     if subject.named and not subject.jobs:
         return None
-    sizes = [(rank.proc, _resident(rank.pid)) for _, rank in subject.ranks if rank.alive]
+    # The pids of ranks on other nodes are those of other processes here.
+    sizes = [(rank.proc, _resident(rank.pid)) for _, rank in subject.ranks if rank.alive and rank.node.here]
     numbers = [size for _, size in sizes]
     average = is_set(subject.qualifiers, attrs.QUERY_REPORT_AVG.key)
     bounds = is_set(subject.qualifiers, attrs.QUERY_REPORT_MINMAX.key)
