@@ -489,7 +489,7 @@ OPTIONS = (
         "keep_alive",
         ("--keep-alive",),
         "SECONDS",
-        "The time after which a node that no longer answers is lost; 30 s if not given.",
+        f"The time after which a node that no longer answers is lost; {KEEP_ALIVE_SECONDS:g} s if not given.",
         _seconds,
     ),
     Option(

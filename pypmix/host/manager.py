@@ -414,9 +414,11 @@ class Manager(JobHost):
 
         Before that, `rank_ended` and `job_over` have called the functions in `at_rank_end` and `at_job_end`, by which
         the parts of a host (`Manager.part`) drop what they keep of ranks and jobs. Here the nodes follow: a server
-        forgets an nspace in `engine/python/server.py`, `Server.deregister_nspace` (its topics in `deregistered`), a
-        daemon by the order `FORGET_JOB`, and the crossings in `host/exchange/crossing.py`, `Crossing.deregister`. A
-        table by nspace that none of these reaches grows with each job.
+        forgets an nspace in `engine/python/server.py`, `Server.deregister_nspace` (its topics in `deregistered`),
+        to which `serversession` passes it, a native server in `engine/native/serversession.py`, a daemon by the order
+        `FORGET_JOB` that `remote.RemoteNode.deregister` sends, and the crossings in `host/exchange/crossing.py`,
+        `Crossing.deregister`. A standing session keeps its runs in `standing`. A table by nspace that none of these
+        reaches grows with each job.
         """
         nspace = job.nspace
         self.jobs.pop(nspace, None)

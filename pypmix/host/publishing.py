@@ -1,4 +1,8 @@
-"""Publish, lookup and unpublish: the rights of callers, and how long published data stays."""
+"""Publish, lookup and unpublish: the rights of callers, and how long published data stays.
+
+`publisheddata.Directory` stores the data and compares keys, ranges and owners. `Publications` tells it who calls, and
+when procs, jobs and tools end, at which data of theirs goes.
+"""
 
 from __future__ import annotations
 

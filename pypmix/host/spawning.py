@@ -1,4 +1,9 @@
-"""Spawn: a further job of the host."""
+"""Spawn: start a further job that a client or tool has requested.
+
+`directives` reads the attributes of the request into terms, mapping and binding. Here they meet the state of the host:
+the caller's node and program, the nodes that the request names, and daemons that have to start first. What follows is
+the same as for the first job: `Manager.start`.
+"""
 
 from __future__ import annotations
 

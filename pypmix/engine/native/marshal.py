@@ -1,5 +1,8 @@
 """Convert Python values to the C structures of PMIx and back.
 
+The structures are declared in `native/cdef/pmix.h`, and the numbers of their types in `native/shim/types.h`. What
+differs between releases of libpmix is in `native/shim/values.c`.
+
 Structures are allocated with malloc and freed by the shim. Memory starts zeroed, and every piece is attached to its
 parent before it is filled, so that all pieces can be freed together after a failure.
 """

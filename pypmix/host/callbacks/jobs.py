@@ -1,4 +1,9 @@
-"""The jobs of a host: their description, registration and start."""
+"""The jobs of a user's `Host`: their description, registration and start.
+
+There are two ways for the ranks of a job to start. A host that starts them itself registers the job (`start`) and
+reports each end (`report_end`). Otherwise it lets `launch` start them, with the launcher's own classes (`HostManager`,
+`RunningJob`), which watch their ends.
+"""
 
 from __future__ import annotations
 
