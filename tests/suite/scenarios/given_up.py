@@ -41,6 +41,12 @@ async def asked(call):
     return task
 
 
+async def arrived(me):
+    """Wait until the server has read what this process has sent: what others call from now on comes after that."""
+    await me.put("given up", True)
+    await me.commit()
+
+
 async def later(me, kind):
     """Return how the next collectives end, which all call: none may be ahead of the others, or behind."""
     kinds = {"disconnect": ["connect", "disconnect"], "construct": ["destruct"], "destruct": ["construct", "destruct"]}
@@ -61,9 +67,11 @@ async def cancelled(me, kind, again):
         await asyncio.wait([task])
         if again == "before":
             task = await asked(collective(me, kind, 40))
+            await arrived(me)
             await tell("called")
             found = [await outcome_of(task)]
         else:
+            await arrived(me)
             await tell("called")
             for rank in range(1, me.job.size):
                 await hear(f"over-{rank}", seconds=40)
@@ -142,6 +150,7 @@ async def departed(me):
         found = []
     else:
         task = await asked(group.fence(timeout=60))
+        await arrived(me)
         await tell(f"fences-{me.rank}")
         found = [await outcome_of(task)]
     await me.fence(timeout=40)
@@ -153,6 +162,7 @@ async def departed(me):
         task = other.fence(timeout=40)
     else:
         task = await asked(other.fence(timeout=40))
+        await arrived(me)
         await tell(f"again-{me.rank}")
     found.append(await outcome_of(task))
     return found + await later(me, "fence")
