@@ -48,8 +48,14 @@ def test_each_place_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (package / "standard").mkdir(parents=True)
     (native / "rules.py").write_text(RULES.read_text())
     (package / "standard" / "statuses.py").write_text("TIMEOUT = -24\n")
-    main = runpy.run_path(str(native / "rules.py"))["main"]
+    rules = runpy.run_path(str(native / "rules.py"))
+    main, exceptions = rules["main"], rules["HARMLESS"]
+    exceptions.clear()
     assert main() == 0
+    exceptions["pypmix/gone.py:serve"] = "it was here"
+    assert main() == 1
+    assert capsys.readouterr().err == "native/rules.py: pypmix/gone.py:serve needs no exception\n"
+    exceptions.clear()
     (package / "module.py").write_text("import time\nfound = -24\n")
     assert main() == 1
     assert capsys.readouterr().err == "pypmix/module.py:2: -24: write keys.NAME or statuses.NAME, of pypmix.standard\n"
