@@ -62,7 +62,7 @@ class Attendance:
 
     def anybody_gone(self) -> bool:
         """Return True if any server or proc has ended, or has left a group: then members have to be checked."""
-        return bool(self._session.gone or self._leavers or self.places.any_missing)
+        return bool(self._session.membership.gone or self._leavers or self.places.any_missing)
 
     def has_left_session(self, proc: Proc) -> bool:
         """Return True if a proc has ended, its job has ended, or its server is lost."""

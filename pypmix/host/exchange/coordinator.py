@@ -228,7 +228,7 @@ class Coordinator:
 
     def contribute(self, pending: PendingContribution) -> None:
         """Process a contribution of a server, or contributions that it passes on."""
-        gone = self._session.gone
+        gone = self._session.membership.gone
         server, part = pending.server, pending.part
         rule = KINDS[part.kind]
         if gone and not rule.loss_ends and not pending.drop(gone):
@@ -554,7 +554,8 @@ class Coordinator:
             }
             name = self._names.take() if deciding.assigns(parts) else ""
             end = deciding.connected(end, parts, came - deciding.absent_in(parts), name)
-        if end.status == statuses.SUCCESS and any(each.sizes for _, each in parts):
+        sizes = [each.sizes for _, each in parts]
+        if end.status == statuses.SUCCESS and any(sizes):
             kept = sorted([key for server, each in parts for key in each.kept(server)])
             end = end.replace(spread=Spread(self.name, self._session.number(), tuple(kept)))
         return end

@@ -360,7 +360,9 @@ def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
         return None
     known = places.plain.get(data[middle:after])
     end = after + 4 + size
-    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING or not _is_status(status):
+    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING:
+        return None
+    if not -(1 << 31) <= status < 1 << 31:
         return None
     label, party = known
     said = (), status, incarnation, (), (), (), data[after + 4 : end], (), (), ()

@@ -223,9 +223,12 @@ class Participant:
         part = local.part
         if KINDS[part.kind].unknown:
             return self.session.root
+        gone = self.session.membership.gone | local.refused
         # They are sorted.
-        gone = self.session.gone | local.refused
-        return next((name for name in part.servers or part.party.names if name not in gone), None)
+        for name in part.servers or part.party.names:
+            if name not in gone:
+                return name
+        return None
 
     def _send(self, local: LocalContribution) -> None:
         part = local.part
@@ -235,7 +238,7 @@ class Participant:
             self.finish(local, local.cancelled)
             return
         rule = KINDS[part.kind]
-        gone = self.session.gone
+        gone = self.session.membership.gone
         lost = gone.intersection(local.servers) if gone and rule.loss_ends else ()
         if lost:
             self.end_by_loss(local, lost)

@@ -99,6 +99,9 @@ class PendingContribution:
     @property
     def keys(self) -> list[Key]:
         """The contributions."""
+        if len(self.parts) == 1:
+            ((server, part),) = self.parts
+            return [(server, part.number)] if not part.covers else [*part.keys(server)]
         return [key for server, part in self.parts for key in part.keys(server)]
 
     def drop(self, servers: Container[str]) -> bool:
