@@ -9,7 +9,7 @@ import pypmix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any
 
@@ -52,3 +52,33 @@ def count_calls(function: Callable[[], object], path: str = ROOT) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+def find_growth(
+    operations: Mapping[str, Callable[[Any], object]],
+    happen: Callable[[Any], object],
+    subject: Any,
+    numbers: tuple[int, int],
+    most: float,
+) -> dict[str, tuple[int, int]]:
+    """Return the operations that cost more after a long history than after a short one, with their steps.
+
+    Args:
+        operations: The operations, each called with the subject.
+        happen: One step of the history, called with the subject.
+        subject: What they are about.
+        numbers: How many steps of the history come before each of the two measurements.
+        most: By how many times the steps may grow.
+    """
+
+    def measure(number: int) -> dict[str, int]:
+        for _ in range(number):
+            happen(subject)
+        found = {}
+        for what, operation in operations.items():
+            operation(subject)
+            found[what] = min(count_steps(lambda operation=operation: operation(subject)) for _ in range(2))
+        return found
+
+    short, long = measure(numbers[0]), measure(numbers[1])
+    return {what: (steps, long[what]) for what, steps in short.items() if not 0 < long[what] <= most * steps}

@@ -112,16 +112,21 @@ def test_the_leader_of_a_group_that_stands_ends(run):
     run.keeps("a leader fails")
 
 
+def _run_survivors(run, scenario, nodes):
+    """Run a scenario in which ranks 3 and 4 end, and return the other ranks."""
+    job = run.job(scenario, 5, options=("--nodes", str(nodes), *pairings.surviving(run.server)))
+    left = job.ranks
+    assert not job.hung and set(left) == {0, 1, 2} and not any(rank.error for rank in left.values()), job.report()
+    return left
+
+
 @pytest.mark.servers("python-server")
 @pytest.mark.clients("python-client")
 @pytest.mark.promise("construct: the leader fails")
 @pytest.mark.parametrize("nodes", [1, 2, 3])
 def test_the_next_leader_alone_hears_of_a_member_that_ends_after_the_leader(run, nodes):
     """The servers learn of both ends at once, and tell of them one after the other, as one server does."""
-    options = ("--nodes", str(nodes), *pairings.surviving(run.server))
-    job = run.job("group_failures.leader_and_member", 5, options=options)
-    left = job.ranks
-    assert not job.hung and set(left) == {0, 1, 2} and not any(rank.error for rank in left.values()), job.report()
+    left = _run_survivors(run, "group_failures.leader_and_member", nodes)
     failed, selected, member = ("GROUP_LEADER_FAILED", 3), ("GROUP_LEADER_SELECTED", 0), ("GROUP_MEMBER_FAILED", 4)
     # Rank 0 answers the event of the leader, which its later handlers do not get.
     heard = [[selected, member], [failed, selected], [failed, selected]]
@@ -133,10 +138,7 @@ def test_the_next_leader_alone_hears_of_a_member_that_ends_after_the_leader(run,
 @pytest.mark.parametrize("nodes", [1, 2, 3])
 def test_the_next_leader_alone_hears_of_a_member_that_ended_before_the_leader(run, nodes):
     """Only the former leader knew of the member, on one server and on several."""
-    options = ("--nodes", str(nodes), *pairings.surviving(run.server))
-    job = run.job("group_failures.member_and_leader", 5, options=options)
-    left = job.ranks
-    assert not job.hung and set(left) == {0, 1, 2} and not any(rank.error for rank in left.values()), job.report()
+    left = _run_survivors(run, "group_failures.member_and_leader", nodes)
     failed, selected, member = ("GROUP_LEADER_FAILED", 3), ("GROUP_LEADER_SELECTED", 0), ("GROUP_MEMBER_FAILED", 4)
     heard = [[selected, member], [failed, selected], [failed, selected]]
     assert [left[rank].result for rank in range(3)] == [([0, 1, 2], each) for each in heard]

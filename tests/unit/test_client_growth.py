@@ -6,7 +6,7 @@ import pytest
 
 from lib.linked_client import LinkedWorld
 from lib.server_world import text
-from lib.steps import count_steps
+from lib.steps import count_steps, find_growth
 from pypmix.standard import attrs
 from pypmix.standard.ops import (
     Commit,
@@ -135,20 +135,7 @@ def test_a_long_history_costs_nothing(history, adapts):
     ranks.run(own, own)
     for operation in OPERATIONS.values():
         operation(ranks)
-
-    def measure(happened, number):
-        for _ in range(number):
-            happened(ranks)
-        found = {}
-        for what, operation in OPERATIONS.items():
-            operation(ranks)
-            found[what] = min(count_steps(lambda operation=operation: operation(ranks)) for _ in range(2))
-        return found
-
-    short = measure(HISTORIES[history], FEW)
-    long = measure(HISTORIES[history], MANY)
-    grown = {what: (steps, long[what]) for what, steps in short.items() if not 0 < long[what] <= MOST * steps}
-    assert not grown
+    assert not find_growth(OPERATIONS, HISTORIES[history], ranks, (FEW, MANY), MOST)
 
 
 @pytest.mark.parametrize("history", HISTORIES)

@@ -6,7 +6,7 @@ import pytest
 
 from lib.group_member import ALL, MIDDLE, Member
 from lib.server_world import Client, World, text
-from lib.steps import count_calls, count_steps
+from lib.steps import count_calls, count_steps, find_growth
 from pypmix.engine.python.serverdata import Store
 from pypmix.standard import attrs, statuses
 from pypmix.standard.types import Proc
@@ -116,20 +116,7 @@ OPERATIONS = {
 def test_a_long_history_costs_nothing(history):
     ranks = Ranks()
     ranks.listen()
-
-    def measure(happened, number):
-        for _ in range(number):
-            happened(ranks)
-        found = {}
-        for what, operation in OPERATIONS.items():
-            operation(ranks)
-            found[what] = min(count_steps(lambda operation=operation: operation(ranks)) for _ in range(2))
-        return found
-
-    short = measure(HISTORIES[history], FEW)
-    long = measure(HISTORIES[history], MANY)
-    grown = {what: (steps, long[what]) for what, steps in short.items() if not 0 < long[what] <= MOST * steps}
-    assert not grown
+    assert not find_growth(OPERATIONS, HISTORIES[history], ranks, (FEW, MANY), MOST)
 
 
 def test_the_end_of_a_proc_costs_no_more_beside_groups_of_others():
