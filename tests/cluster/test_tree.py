@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lib import processes
-from lib.command import Command
+from lib.command import Command, strict_command
 from lib.sshd import Server
 from pypmix.host.rosters.relay import Relay
 from pypmix.host.rosters.tree import Leaf, blocks
@@ -57,11 +57,8 @@ def command(tmp_path: Path) -> Iterator[Command]:
     """The `pypmix` command; after the test nothing of what it started may be left."""
     folder = tmp_path / "run"
     folder.mkdir()
-    runner = Command(folder)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
+    with strict_command(folder) as runner:
+        yield runner
 
 
 @pytest.fixture

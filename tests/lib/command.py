@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -142,3 +143,20 @@ class Command:
             time.sleep(0.02)
         found += [f"process {process.pid}: {process.command:.60}" for process in guards]
         return found + [f"file {path}" for path in self.temporary.iterdir()]
+
+
+@contextlib.contextmanager
+def strict_command(folder: Path) -> Iterator[Command]:
+    """The `pypmix` command in a folder; at the end nothing of what it started may be left."""
+    runner = Command(folder)
+    yield runner
+    left = runner.left()
+    runner.kill()
+    assert not left
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """The `pypmix` command; after the test nothing of what it started may be left."""
+    with strict_command(tmp_path) as runner:
+        yield runner

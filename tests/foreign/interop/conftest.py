@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from lib import machine, pairings
+from lib.command import command
+
+__all__ = ["command"]
 
 HERE = Path(__file__).parent
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,16 +10,6 @@ from lib import machine, provision
 from lib.command import Command
 from lib.openmpi import ENVIRONMENT
 from pypmix.extras.tracing.read import read
-
-
-@pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
-    """The `pypmix` command; after the test nothing of what it started may be left."""
-    runner = Command(tmp_path)
-    yield runner
-    left = runner.left()
-    runner.kill()
-    assert not left
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
