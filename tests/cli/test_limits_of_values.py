@@ -29,7 +29,7 @@ def test_a_large_value_is_taken_where_the_limit_allows_it(command: Command, node
 def test_a_value_above_the_limit_is_refused_by_key_and_limit(command: Command) -> None:
     text = (
         f"me.put('small', 1)\nme.put('blob', b'x' * {SIZE})\n"
-        "try: me.commit()\nexcept pypmix.PMIxError as error: print(error)\nos._exit(0)"
+        "try: me.commit()\nexcept pypmix.PMIxError as error: print(error, flush=True)\nos._exit(0)"
     )
     ended = command("run", "-n", 1, *client(text))
     (line,) = ended.lines

@@ -150,3 +150,51 @@ def test_what_comes_after_the_last_read_of_a_reader_is_not_forgotten(listening) 
     threading.Thread(target=lambda: theirs.sendall(answer(theirs)), daemon=True).start()
     connection.run(Fence())
     assert came.acquire(timeout=10)
+
+
+def wait_for_end(machine: Client) -> None:
+    deadline = time.monotonic() + 10
+    while machine.closed is None:
+        assert time.monotonic() < deadline, "the end of the connection was not noticed"
+        time.sleep(0.001)
+
+
+def test_the_end_that_comes_with_bytes_is_noticed(listening) -> None:
+    """An edge-triggered set reports both at once."""
+    connection, came, theirs = listening
+    machine = connection._machine
+
+    def send_and_close(payload: object) -> None:
+        if payload == b"first":
+            # The helper's thread is between two looks at its set.
+            theirs.sendall(frame(0, TAG_NOTIFY, b"second"))
+            theirs.close()
+        came.release()
+
+    machine.listeners[TAG_NOTIFY] = send_and_close
+    theirs.sendall(frame(0, TAG_NOTIFY, b"first"))
+    assert came.acquire(timeout=10) and came.acquire(timeout=10)
+    wait_for_end(machine)
+
+
+def test_the_end_behind_the_answer_to_a_reader_is_noticed(listening) -> None:
+    connection, _, theirs = listening
+    left = threading.Event()
+    leave, sleep = connection.leave_to_reader, connection._readable
+
+    def leave_to_reader() -> bool:
+        found = leave()
+        left.set()
+        return found
+
+    def answer_and_close() -> object:
+        theirs.sendall(answer(theirs))
+        theirs.close()
+        # The helper sees bytes and end, and leaves both to the reader.
+        assert left.wait(10)
+        return sleep()
+
+    connection.leave_to_reader = leave_to_reader
+    connection._readable = answer_and_close
+    connection.run(Fence())
+    wait_for_end(connection._machine)

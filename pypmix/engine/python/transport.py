@@ -19,8 +19,9 @@ one at a time and without the lock, since they may call back.
 Once the helper listens, it and the readers sleep in epoll sets that have the socket exclusively, the readers' first
 (`_share`). So the kernel wakes the helper only if no reader sleeps, and a blocking call changes no set: it takes as
 many steps beside the helper as without it. If bytes arrive just before a reader sleeps, the helper leaves them to the
-reader (`leave_to_reader`) and sleeps again: its set is edge-triggered. The reader looks once more before it leaves,
-unless it has read since. On kernels without exclusive sets, that happens each time.
+reader (`leave_to_reader`) and sleeps again: its set is edge-triggered. Both read until nothing is left, since the end
+of the stream may come with the last bytes. The reader looks once more before it leaves, unless it has read since. On
+kernels without exclusive sets, that happens each time.
 
 An exception of a signal handler (Ctrl-C, a test's time limit) may interrupt a blocking call anywhere. `_withdraw`
 repeats the interrupted step and gives the call up. Any other exception that arrives here is a fault of pypmix:
@@ -64,7 +65,8 @@ R = TypeVar("R")
 CHUNK = 65536
 
 _SIZES = (CHUNK,)
-_SIZES_NOW = ((CHUNK,), (_socket.MSG_DONTWAIT,))
+_SIZES_NOW = ((CHUNK, CHUNK), (_socket.MSG_DONTWAIT, _socket.MSG_DONTWAIT))
+"""Two reads: an edge-triggered set reports the end of the stream together with the bytes before it."""
 _DONTWAIT = (_socket.MSG_DONTWAIT,)
 
 MOST_KEPT = 64
@@ -514,8 +516,11 @@ class Connection:
             ready = bool(self._watch(events, call.deadline, call.guided) & ~select.POLLOUT)
         else:
             self._readable()
-        if ready:
-            self._unread = False
+        if ready and self._unread:
+            with self.lock:
+                self._unread = False
+                self._read_now()
+        elif ready:
             try:
                 # One call of C functions: no exception of a signal handler can lose received bytes.
                 chunks.extend(map(self._recv, _SIZES))
@@ -648,17 +653,20 @@ class Connection:
         self._stuck = False
 
     def _take_now(self) -> None:
-        """Process the bytes that have arrived, without blocking; if there may be more, the helper starts anew."""
+        """Process the bytes that have arrived, without blocking."""
+        self._read_now()
+        self._machine.take(monotonic())
+
+    def _read_now(self) -> None:
+        """Read the bytes that the helper has seen, without blocking; if there may be more, it starts anew."""
         chunks = self._machine.intake.chunks
         try:
             chunks.extend(map(self._recv, *_SIZES_NOW))
         except BlockingIOError:
-            pass
+            return
         except OSError as error:
             self._fail(error)
-        if chunks and len(chunks[-1]) == CHUNK:
-            self._listens = False
-        self._machine.take(monotonic())
+        self._listens = False
 
     def _fail(self, error: OSError) -> None:
         with self.lock:
