@@ -2,6 +2,10 @@
 
 `FAULTS_FOLDER` is where each leaves what it has lived through, around PMIx: `up.RANK` once it has come, `left.RANK` at
 its end, `broken.RANK` where something has happened that no program can live with.
+
+If a machine stood still for longer than an operation may take, its ranks call that operation when the others have timed
+out and call the next ones. PMIx has no remedy for that: the late call belongs to the next operation. So the ranks meet
+after an operation has timed out, around PMIx as well, and continue with the same step.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ import traceback
 from faults import ranks
 from pypmix import Client, EventCode, PMIxError, attrs
 
+MEETING = 10.0
+"""Seconds for which a rank that could continue waits for ranks that may be in an operation, or have died."""
+
 ALSO = ("group", "direct", "spawn there", "spawn and wait", "publish", "own connect", "flood")
 
 
@@ -26,11 +33,36 @@ class Life(ranks.Life):
         super().__init__(me, EventCode.custom(-4242))
         self.patience = patience
         self.nodes = nodes
+        self.meetings = 0
+        self.is_late = False
 
     def tried(self, name, function, *args, **options):
         if options.get("timeout") == ranks.PATIENCE:
             options["timeout"] = self.patience
-        return super().tried(name, function, *args, **options)
+        result, end = super().tried(name, function, *args, **options)
+        self.is_late |= end == "OperationTimeout" and options.get("timeout") == self.patience
+        return result, end
+
+    def meet(self, number):
+        """Wait for the others if an operation of any rank has timed out; return the step with which all continue."""
+        name = f"meeting.{self.meetings}"
+        if self.is_late:
+            (ranks.FOLDER / name).touch()
+        elif not (ranks.FOLDER / name).exists():
+            return number
+        ranks.write(f"{name}.{ranks.RANK}", str(number))
+        expected = [proc.rank for proc in self.me.job if self._has_met(self.meetings - 1, proc.rank)]
+        deadline = time.monotonic() + MEETING
+        while time.monotonic() < deadline and not all(self._has_met(self.meetings, rank) for rank in expected):
+            time.sleep(0.01)
+        self.meetings += 1
+        self.is_late = False
+        # A rank may have missed several meetings.
+        return self.meet(max(int(path.read_text()) for path in ranks.FOLDER.glob(f"{name}.*")))
+
+    def _has_met(self, meeting, rank):
+        """Return True if a rank has come to a meeting, or to its end; to any one that was before the first."""
+        return meeting < 0 or any((ranks.FOLDER / f"{name}.{rank}").exists() for name in (f"meeting.{meeting}", "left"))
 
     def step(self, number, chance):
         if chance.random() < 0.6:
@@ -86,10 +118,11 @@ def main(seed, steps, patience, *nodes):
     try:
         with Client() as me:
             life = Life(me, float(patience), nodes)
-            chance = random.Random(int(seed))
-            for step in range(int(steps)):
-                life.step(step, chance)
+            step = 0
+            while step < int(steps):
+                life.step(step, random.Random(f"{seed} {step}"))
                 time.sleep(ranks.PAUSE)
+                step = life.meet(step + 1)
     except (PMIxError, BrokenPipeError) as error:
         # The server or the launcher has gone.
         ended = f"{type(error).__name__}: {error}"
