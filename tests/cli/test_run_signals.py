@@ -69,8 +69,8 @@ def until(happened: object, what: str) -> None:
 
 def to_all(command: Command, signum: int) -> None:
     """Send a signal to each process of the job, its launcher and its guard, as a resource manager does."""
-    for process in (*processes.guards(command.temporary), *processes.marked(command.mark)):
-        os.kill(process.pid, signum)
+    found = (*processes.guards(command.temporary), *processes.marked(command.mark))
+    processes.send_signal([process.pid for process in found], signum)
 
 
 @pytest.mark.parametrize("warm", [(), ("--warm",)])

@@ -58,8 +58,7 @@ def to_node(run: Session, node: str, signum: int) -> None:
     guards = [each.pid for each in processes.guards(run.folder / node)]
     ours = {each.pid for each in processes.marked(run.mark)} & {each.pid for each in processes.marked(node, NODE)}
     assert guards
-    for pid in (*guards, *ours):
-        os.kill(pid, signum)
+    processes.send_signal((*guards, *ours), signum)
 
 
 def test_what_a_daemon_alone_is_sent_reaches_the_ranks_of_its_node(session: Start, tmp_path: Path) -> None:

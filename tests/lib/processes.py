@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,15 +90,20 @@ def wait_gone(mark: str, seconds: float, variable: str = MARK) -> list[Process]:
     return left
 
 
+def send_signal(pids: Iterable[int], signum: int) -> None:
+    """Send a signal to processes, of which the first to get it may have ended others."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
+
+
 def kill(mark: str, variable: str = MARK) -> None:
     """Kill every marked process."""
     for _ in range(20):
         left = marked(mark, variable)
         if not left:
             return
-        for process in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        send_signal([process.pid for process in left], signal.SIGKILL)
         time.sleep(0.02)
 
 
