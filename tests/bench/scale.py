@@ -95,6 +95,9 @@ class Here:
     def __contains__(self, name):
         return name in self.names and name not in self.gone
 
+    def __len__(self):
+        return len(self.names) - len(self.gone)
+
     def __iter__(self):
         return iter(self.names - self.gone)
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from faults import test_crossing_groups as groups
 from lib.crossing_world import SUCCESS, World, finish, play
 from pypmix.host.exchange import tree
-from pypmix.host.exchange.inprocess import HubCarrier
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,13 +21,13 @@ SERVERS = st.integers(3, 10)
 
 @contextmanager
 def of_radix(number):
-    """Servers in the middle pass contributions on, and entries of the root."""
-    before = tree.RADIX, tree.FLAT, HubCarrier.fan_out
-    tree.RADIX, tree.FLAT, HubCarrier.fan_out = number, 1, number
+    """Servers in the middle pass contributions on."""
+    before = tree.RADIX, tree.FLAT
+    tree.RADIX, tree.FLAT = number, 1
     try:
         yield
     finally:
-        tree.RADIX, tree.FLAT, HubCarrier.fan_out = before
+        tree.RADIX, tree.FLAT = before
 
 
 @settings(max_examples=30)

@@ -43,7 +43,6 @@ from faults.schedules import (
     Play,
     Schedule,
 )
-from pypmix.host.exchange.inprocess import HubCarrier
 from pypmix.standard import attrs
 from pypmix.standard.ops import GroupConstruct
 from pypmix.standard.types import Info
@@ -202,12 +201,10 @@ def test_small_sessions(schedule: Schedule) -> None:
 
 @pytest.mark.timeout(300 + SMALL)
 @settings(max_examples=SMALL // 4, suppress_health_check=list(HealthCheck), print_blob=True)
-@given(schedules((5, 8), (1, 1), (1, 2), (1, 2), 3, 2, 120), st.integers(0, 2))
-def test_small_groups_over_many_servers(schedule: Schedule, fan_out: int) -> None:
+@given(schedules((5, 8), (1, 1), (1, 2), (1, 2), 3, 2, 120))
+def test_small_groups_over_many_servers(schedule: Schedule) -> None:
     """Where most servers have one member of a group, none hears by chance what only the others are told."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HubCarrier, "fan_out", fan_out)
-        play(schedule)
+    play(schedule)
 
 
 @st.composite

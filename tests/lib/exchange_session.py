@@ -71,9 +71,8 @@ DESCRIBE = "describe"
 class LaunchedSession:
     """A launcher and some servers with a rank each, or more; `slow` are pairs between which messages take longer."""
 
-    def __init__(self, count, ranks=1, fan_out=0):
+    def __init__(self, count, ranks=1):
         self.slow = {}
-        self.fan_out = fan_out
         self.hub = Counting(delay=lambda *pair: self.slow.get(pair, 0.01))
         self.names = [f"n{number:03}" for number in range(count)]
         self.places = {rank: self.names[rank // ranks] for rank in range(count * ranks)}
@@ -85,9 +84,7 @@ class LaunchedSession:
 
     def add(self, name):
         clock = self.hub.clock
-        carrier = self.hub.carrier(name)
-        carrier.fan_out = self.fan_out
-        exchange = self.exchanges[name] = Exchange(carrier, later=clock.later, now=clock.time)
+        exchange = self.exchanges[name] = Exchange(self.hub.carrier(name), later=clock.later, now=clock.time)
         self.servers[name] = Server(name)
         self.crossings[name] = Crossing(self.servers[name], exchange, launcher=LAUNCHER)
         exchange.hear(DESCRIBE, lambda _sender, number: self.place(name, int(number)))

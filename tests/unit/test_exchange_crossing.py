@@ -21,7 +21,7 @@ from lib.exchange_world import (
 )
 from pypmix.engine.groups import talk
 from pypmix.engine.times import GET_SECONDS
-from pypmix.host.exchange import Crossing, Exchange, Hub, deciding, distribution, statelog
+from pypmix.host.exchange import Crossing, Exchange, Hub, deciding, statelog
 from pypmix.host.exchange import crossing as module
 from pypmix.host.exchange.codec import JOB as JOBS
 from pypmix.host.exchange.codec import PLACES as TOLD
@@ -639,9 +639,7 @@ def test_job_infos_and_places_survive_the_way():
     "topic",
     [
         statelog.SUBMITTED,
-        distribution.ORDERED,
-        distribution.FORWARDED,
-        distribution.MISSED,
+        statelog.ORDERED,
         module.RAISED,
     ],
 )

@@ -85,7 +85,7 @@ def test_a_server_is_lost_although_what_it_has_sent_cannot_be_dealt_with() -> No
         each.start()
     hub.run()
     # Its messages wait for an entry that the root never gets.
-    b.soon(b.outbox.rebase, statelog._BASIS.write(("a", 0, 1 << 62, 0)), ("a",))
+    b.soon(b.outbox.rebase, statelog._BASIS.write(("a", 0, 1 << 62)), ("a",))
     for data in (b"first", b"bad", b"last"):
         b.tell("c", "event", data)
     hub.run(1.0)

@@ -8,7 +8,7 @@ from lib.exchange_session import DESCRIBE, LAUNCHER
 from lib.exchange_session import LaunchedSession as Session
 from lib.exchange_world import fence
 from pypmix.engine.times import DOUBT_SECONDS, HELD_SECONDS, LOSS_SECONDS
-from pypmix.host.exchange import distribution, limits, statelog
+from pypmix.host.exchange import limits, statelog
 from pypmix.standard import attrs
 from pypmix.standard.ops import Connect, FenceUpcall, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_SESSION
@@ -210,8 +210,8 @@ def test_only_the_launcher_orders_entries(caplog):
     session.describe()
     session.hub.run()
     entries = ("n002", 1, statelog.NEWS, b""), ("n001", 0, statelog.LOSS, b"")
-    news = distribution.ORDER.write((1, 0, 2, 9, entries))
-    session.exchanges["n001"].tell("n000", distribution.ORDERED, news)
+    news = statelog.ORDER.write((9, 9, entries))
+    session.exchanges["n001"].tell("n000", statelog.ORDERED, news)
     session.hub.run()
     assert session.exchanges["n000"].members == (LAUNCHER, *session.names)
     assert "n001 orders entries and is not the launcher" in caplog.text

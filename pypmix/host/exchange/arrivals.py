@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     Listener = Callable[[str, bytes], None]
 
-_ASIDE = bytes((codec.ASIDE,))
+_UNHELD = bytes((codec.ASIDE,)), bytes((codec.SEVERAL,))
+"""The kinds of messages that are not kept: of several, each is kept or not."""
 
 
 class WaitingMessages:
@@ -63,11 +64,6 @@ class Arrivals:
             return
         listener(sender, data)
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether messages wait for entries."""
-        return bool(self._held)
-
     def release_ready(self) -> None:
         """Process the messages of servers whose basis has been applied, and which may have to wait again."""
         for name, waiting in sorted(self._held.items()):
@@ -91,7 +87,6 @@ class Arrivals:
         if waiting is None:
             waiting = self._held[name] = WaitingMessages(basis)
             waiting.timer = self._exchange.later(times.HELD_SECONDS, lambda: self._stop_holding(name, waiting))
-            self._exchange.state.expect_entries()
         waiting.messages.append(message)
         waiting.size += len(message)
         if waiting.size > limits.HELD_BYTES:
@@ -116,7 +111,7 @@ class Arrivals:
 
     def _process(self, sender: str, message: bytes) -> None:
         """Process a message of another server, whose turn it is."""
-        if sender in self._held and not message.startswith(_ASIDE):
+        if sender in self._held and not message.startswith(_UNHELD):
             self._hold(sender, message)
             return
         try:

@@ -9,7 +9,7 @@ An `Exchange` is one server. It owns the carrier, the clock and the order of cal
                    +-- waits for entries (statelog)                  +-- adds the basis, goes a detour (detours)
 
 * `membership`: which servers are present, and which of them is the root?
-* `statelog`, with `distribution`: in which order do all apply a change?
+* `statelog`: in which order do all apply a change?
 * `arrivals`: may a message be processed, or does it wait for a change that its sender knew?
 * `requests`: which answer belongs to which request, and what if the other server is lost?
 * `outbox`: which messages go together, and which way?
@@ -170,7 +170,6 @@ class Exchange:
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
         self._carrier_life: Callable[[str], bytes] = getattr(carrier, "life", lambda _name: b"")
         self.state: StateLog = StateLog(self)
-        self.state.distribution.fan_out = getattr(carrier, "fan_out", 0)
         self.state.on(BROADCAST, self._apply_broadcast)
         self.membership: Membership = Membership(self, self.state)
         self.detours: Detours = Detours(self, self.membership)
@@ -195,7 +194,7 @@ class Exchange:
 
     def close(self) -> None:
         """Leave: all open operations end with `LostConnection`. May be called twice."""
-        self.soon(self.outbox.catch_up)
+        self.soon(self.state.flush)
         self.soon(self.outbox.send_buffered)
         self._carrier.close()
         self.soon(self._close)
@@ -411,10 +410,6 @@ class Exchange:
     def list_others(self) -> list[str]:
         """Return the names of the other servers that are present, sorted."""
         return self.membership.list_others()
-
-    def list_reached(self) -> list[str]:
-        """Return the names of the other servers whose connection has not ended, sorted."""
-        return self.membership.list_reached()
 
     def _tell(self, names: Iterable[str], topic: str, data: bytes) -> None:
         text = codec.pack(codec.TELL, TEXT.write(topic), data)

@@ -199,10 +199,7 @@ class HubCarrier:
 
     Attributes:
         name: The server's name.
-        fan_out: The most servers that one sends an entry of the state to; 0 if the root sends it to all.
     """
-
-    fan_out = 0
 
     def __init__(self, hub: Hub, name: str, post: Post | None) -> None:
         self.name = name

@@ -12,12 +12,6 @@ More have connections with neighbours, and others when there is something to sen
 through the root (`statelog`).
 """
 
-FAN_OUT = 32
-"""The most servers that the root of a session sends an entry to, and that a server forwards it to (`distribution`)."""
-
-LOG_BYTES = 16 << 20
-"""The most data of entries that the root keeps for servers that have missed them."""
-
 # Collectives (`coordinator`, `participant`)
 
 MAX_AGAIN = 100

@@ -130,10 +130,6 @@ class Membership:
         """Return the names of the other servers that are present, sorted."""
         return sorted(self.present - {self.name})
 
-    def list_reached(self) -> list[str]:
-        """Return the names of the other servers whose connection has not ended, sorted."""
-        return sorted(self.present - self.doubted - {self.name})
-
     def life_of(self, name: str) -> bytes:
         """Return the number of a present server's process, empty if the carrier does not know that."""
         return self._lives.get(name, b"")
@@ -157,8 +153,6 @@ class Membership:
         self.reasons.pop(name, None)
         self.present.add(name)
         self._lives[name] = life
-        if self.root == self.name:
-            self._state.distribution.add(name)
 
     def follow_root(self, joined: str = "") -> None:
         """Report to a root that is new, or introduce a server that has joined; after `add`, or after a loss."""

@@ -1,10 +1,11 @@
-"""The way of a server's messages to its carrier: deferred and buffered ones, their basis, and detours."""
+"""The way of a server's messages to its carrier: what goes before them, their basis, and detours."""
 
 from __future__ import annotations
 
 from pypmix.engine import times
 from pypmix.host.exchange import codec
 from pypmix.host.exchange.codec import TEXT
+from pypmix.host.exchange.statelog import ORDERED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Outbox:
         self._carrier = carrier
         self._membership = membership
         self._detours = detours
-        self._deferred: Callable[[], None] | None = None
+        self._before: Callable[[str], bytes] | None = None
         self._buffered: dict[str, list[Callable[[], bytes]]] = {}
         """Messages, by their receiver, that are sent with the next one to it."""
         self._basis = b""
@@ -47,20 +48,13 @@ class Outbox:
         if not self._exchange.is_closed:
             self._carry(to, codec.pack(codec.ASIDE, TEXT.write(topic), data))
 
-    def aside_all(self, topic: str, data: bytes) -> None:
-        """Send all others a message that they process even while they hold this one."""
-        if not self._exchange.is_closed:
-            text = codec.pack(codec.ASIDE, TEXT.write(topic), data)
-            for name in self._exchange.list_others():
-                self._carry(name, text)
+    def precede(self, write: Callable[[str], bytes] | None) -> None:
+        """Send entries before the next message to each server; in a callback of the exchange.
 
-    def defer(self, call: Callable[[], None], seconds: float) -> None:
-        """Call a function after some seconds, or before the next message of this server, whichever is first.
-
-        There is one such call at a time; in a callback of the exchange.
+        Args:
+            write: Returns the entries for a server, empty for none; None if there are no entries for any.
         """
-        self._deferred = call
-        self._exchange.later(seconds, self.catch_up)
+        self._before = write
 
     def buffer(self, to: str, topic: str, write: Callable[[], bytes]) -> None:
         """Send a message with the next one to its receiver, or alone after `NEWS_SECONDS`; in a callback.
@@ -87,14 +81,12 @@ class Outbox:
         self._based = {self.name, *exempt}
 
     def send(self, to: str, message: bytes) -> None:
-        """Send a message, after buffered ones to the same server."""
-        if self._deferred is not None:
-            self.catch_up()
+        """Send a message, after entries and buffered messages to the same server."""
         if self._basis and to not in self._based:
             self.send_buffered()
             self._based.add(to)
             message = codec.pack(codec.BASED, self._basis, message)
-        if self._buffered:
+        if self._buffered or self._before is not None:
             message = self._joined(to, message)
         self._carry(to, message)
 
@@ -107,16 +99,16 @@ class Outbox:
             self._carrier.send(to, message)
 
     def _joined(self, to: str, message: bytes) -> bytes:
-        """Return a message joined with the buffered ones to its receiver, which go first."""
-        buffered = self._buffered.pop(to, None)
-        if buffered is None:
-            return message
-        before = [write() for write in buffered]
-        if len(message) > MAX_JOINED:
-            # The carrier may not take it, or not both together.
-            self._carry(to, codec.pack(codec.SEVERAL, *before))
-            return message
-        return codec.pack(codec.SEVERAL, *before, message)
+        """Return a message joined with the entries and the buffered messages to its receiver, which go first."""
+        entries = b"" if self._before is None else self._before(to)
+        before = [codec.pack(codec.ASIDE, TEXT.write(ORDERED), entries)] if entries else []
+        before += [write() for write in self._buffered.pop(to, ())]
+        if sum(map(len, before)) + len(message) <= MAX_JOINED:
+            return codec.pack(codec.SEVERAL, *before, message) if before else message
+        # The carrier may not take them together.
+        for each in before:
+            self._carry(to, each)
+        return message
 
     def send_buffered(self) -> None:
         """Send the buffered messages now; in a callback."""
@@ -125,12 +117,6 @@ class Outbox:
             if self._exchange.has(to) and not self._exchange.is_closed:
                 texts = [write() for write in written]
                 self._carry(to, texts[0] if len(texts) == 1 else codec.pack(codec.SEVERAL, *texts))
-
-    def catch_up(self) -> None:
-        """Make the deferred call now."""
-        call, self._deferred = self._deferred, None
-        if call is not None:
-            call()
 
     def forget(self, name: str) -> None:
         """A server is lost: a later process of its name needs the basis."""

@@ -8,6 +8,13 @@ the loss of a server. The root numbers the entries and sends them to all others;
 as one message. So a change costs one message up and one to each server, whatever the number of servers that know it,
 and of two changes at once all servers apply the same one first.
 
+The root sends its entries itself, on its own connections: these are in order, lose nothing, and prove whose entries
+they are. No server can forge, repeat or reorder entries of the root, and none has to ask for missing ones. The root has
+these connections anyway: a launcher gives each daemon its orders, and probes it every few seconds. An entry takes the
+root 13 microseconds for each server. So with many servers entries travel together for a longer time (`PACE_SECONDS`),
+which bounds the root's share of work: 1,000 servers get at most 20 messages in a second. A direct message of the root
+takes the entries along that its receiver has not got, so it never overtakes them, and costs nothing for the others.
+
 A server applies its own changes at once, except where two servers may contradict each other (process sets, losses):
 these count in the order of the root alone.
 
@@ -34,9 +41,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from pypmix.engine.times import FORWARD_SECONDS, NEWS_SECONDS
-from pypmix.host.exchange.codec import NUMBER, TEXT, Field, message
-from pypmix.host.exchange.distribution import ENTRIES, Distribution
+from pypmix.engine.times import FORWARD_SECONDS, NEWS_SECONDS, PACE_SECONDS
+from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, TEXT, Field, broken, many, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
 from pypmix.standard.errors import RemoteProtocolError
@@ -45,9 +51,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pypmix.host.exchange.distribution import Entry
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.membership import Membership
+
+    Entry = tuple[str, int, int, bytes]
+    """The origin, its number for the entry, the kind, and the data."""
 
     Apply = Callable[[str, bytes], bytes | None]
     """Applies the data of an origin; the root passes the returned data on in its place, if any."""
@@ -66,11 +74,15 @@ REPORTS = frozenset((PROCS, SETS))
 """The kinds of reports, which count again when they arrive again."""
 
 SUBMITTED = "pypmix.state.submitted"
-"""The topic of messages to the root."""
+ORDERED = "pypmix.state.ordered"
+"""The topics of messages to the root, and from it."""
 
-_BASIS: Field[tuple[str, int, int, int]] = message(TEXT, NUMBER, NUMBER, NUMBER)
-"""The root, the number of the last job that the sender knows, the number of the sender's last entry, and of the last
-entry that the sender has sent through others as the root."""
+ENTRIES: Field[tuple[Entry, ...]] = many(message(NAME, NUMBER, NUMBER, BYTES))
+ORDER: Field[tuple[int, int, tuple[Entry, ...]]] = message(NUMBER, NUMBER, ENTRIES)
+"""The number of the last entry, the number of the last job, and the entries."""
+
+_BASIS: Field[tuple[str, int, int]] = message(TEXT, NUMBER, NUMBER)
+"""The root, the number of the last job that the sender knows, and the number of the sender's last entry."""
 
 
 class StateLog:
@@ -81,7 +93,6 @@ class StateLog:
 
     Attributes:
         losses: Decides when a declared loss can be applied; set before the exchange starts.
-        distribution: The way of the entries from the root to the others.
     """
 
     losses: Membership
@@ -97,20 +108,21 @@ class StateLog:
         """The number of the last applied entry of each origin."""
         self._drafts: list[tuple[int, int, bytes | Callable[[], bytes]]] = []
         """The entries of this server that were not sent to the root yet."""
-        self.distribution: Distribution = Distribution(exchange, self._take_ordered, self.introduce, self._start)
         self._number = 0
         """The number of the last entry that this server has numbered, or applied."""
         self._job = 0
         """The number of the last job."""
         self._root = ""
         """The root whose numbers these are."""
-        self._numbers_own = True
-        """Whether the numbers are this server's own: it is the root, or is taking the place of a lost one."""
         self._numbered: list[Entry] = []
+        """The entries that this server, as the root, has not sent to all others yet."""
+        self._sent: dict[str, int] = {}
+        """How many of these it has sent to some."""
         self._flushed = float("-inf")
         self._inbox: deque[tuple[str, Entry | None, int, int]] = deque()
         """Entries that wait for a loss before them, and the two numbers after each message."""
         exchange.hear(SUBMITTED, self._submitted)
+        exchange.hear(ORDERED, self._take_ordered)
 
     def on(self, kind: int, apply: Apply) -> None:
         """Apply entries of a kind with a function."""
@@ -158,15 +170,7 @@ class StateLog:
 
     def add_loss(self, data: bytes) -> None:
         """Number the loss of a server; only the root does so, or the server that takes its place by that."""
-        self._begin()
         self._add((self.name, 0, LOSS, data))
-
-    def _begin(self) -> None:
-        """Begin to number entries, in place of a root that was lost."""
-        if not self._numbers_own:
-            self._numbers_own = True
-            self.distribution.begin()
-            self._number = self._job = 0
 
     def _submitted(self, sender: str, data: bytes) -> None:
         entries = ENTRIES.read(data)
@@ -174,7 +178,10 @@ class StateLog:
             # Servers that do not know the root yet submit to the root before it.
             self._exchange.tell(self._exchange.root, SUBMITTED, data)
             return
+        launcher = self._exchange.launcher
         for entry in entries:
+            if launcher and entry[0] != sender:
+                raise broken(f"{shown(sender)} submits entries of {shown(entry[0])}")
             if entry[2] != LOSS and self._exchange.has(entry[0]):
                 self._add(entry)
 
@@ -188,22 +195,35 @@ class StateLog:
         self._number += 1
         if not self._numbered:
             # The first entries at once; later ones of the same moment are sent together.
-            since = self._exchange.now() - self._flushed
-            self._exchange.outbox.defer(self._flush, max(NEWS_SECONDS, FORWARD_SECONDS - since))
+            pace = max(FORWARD_SECONDS, PACE_SECONDS * len(self._exchange.membership.present))
+            self._exchange.later(max(NEWS_SECONDS, self._flushed + pace - self._exchange.now()), self.flush)
+            self._exchange.outbox.precede(self._take_pending)
         self._numbered.append(entry)
         changed = self._apply_entry(entry)
         if changed is not None and self._numbered and self._numbered[-1] is entry:
             self._numbered[-1] = (origin, number, kind, changed)
 
-    def _flush(self) -> None:
-        numbered, self._numbered = self._numbered, []
-        if numbered:
-            self._flushed = self._exchange.now()
-            # A launcher sends the descriptions of jobs itself.
-            job = 0 if self._exchange.launcher else self._job
-            self.distribution.send(self._number, job, tuple(numbered))
-            if self.distribution.forwarded == self._number:
-                self._rebase()
+    def _take_pending(self, name: str) -> bytes:
+        """Return the entries that a server has not got yet; empty if it has all."""
+        first = self._sent.get(name, 0)
+        self._sent[name] = len(self._numbered)
+        return self._write_order(tuple(self._numbered[first:])) if first < len(self._numbered) else b""
+
+    def _write_order(self, entries: tuple[Entry, ...]) -> bytes:
+        # A launcher sends the descriptions of jobs itself.
+        return ORDER.write((self._number, 0 if self._exchange.launcher else self._job, entries))
+
+    def flush(self) -> None:
+        """Send the numbered entries to all others that have not got them; in a callback of the exchange."""
+        if not self._numbered:
+            return
+        self._flushed = self._exchange.now()
+        outbox, data = self._exchange.outbox, self._write_order(tuple(self._numbered))
+        for name in self._exchange.list_others():
+            if each := self._take_pending(name) if name in self._sent else data:
+                outbox.aside(name, ORDERED, each)
+        self._numbered, self._sent = [], {}
+        outbox.precede(None)
 
     def introduce(self, name: str) -> None:
         """Send a server that has joined a report on each present server; only the root does so."""
@@ -212,8 +232,8 @@ class StateLog:
             count = self._own_count() if origin == self.name else self._counts.get(origin, 0)
             told = [(origin, count, kind, data) for kind, data in self._report_on(origin)] if origin != name else []
             entries += told or ([(origin, count, MARK, b"")] if count and origin != name else [])
-        if entries:
-            self.distribution.report(name, self._job, tuple(entries))
+        if entries or self._number or self._job:
+            self._exchange.outbox.aside(name, ORDERED, ORDER.write((self._number, self._job, tuple(entries))))
 
     def _own_count(self) -> int:
         return self._start + self._count if self._count else 0
@@ -230,7 +250,6 @@ class StateLog:
             (self.name, number, kind, data if isinstance(data, bytes) else data()) for number, kind, data in drafts
         ]
         if self._is_root:
-            self._begin()
             # The root before may not have passed on everything that this server had submitted.
             own = [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             for entry in (*entries, *(own if self._exchange.list_others() else ())):
@@ -238,7 +257,6 @@ class StateLog:
             # This server knows all entries from here on.
             self._exchange.arrivals.release_ready()
         else:
-            self._numbers_own = False
             # The drafts include news that the reports have by now, and messages for all that they do not have.
             entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
             if entries:
@@ -248,7 +266,10 @@ class StateLog:
     def forget(self, name: str) -> None:
         """A server is lost: a later process under its name begins anew."""
         self._counts.pop(name, None)
-        self.distribution.forget(name)
+        self._sent.pop(name, None)
+        if name == self._root:
+            # A later process of its name numbers anew.
+            self._root = ""
 
     def know_job(self, number: int) -> None:
         """Record the number that the launcher gave to a job, before any message that may be about it."""
@@ -276,11 +297,14 @@ class StateLog:
             log.exception("%s: an entry of %s could not be dealt with", shown(self.name), shown(origin))
         return None
 
-    def _take_ordered(self, root: str, number: int, job: int, entries: tuple[Entry, ...]) -> None:
+    def _take_ordered(self, sender: str, data: bytes) -> None:
+        if self._exchange.launcher not in ("", sender):
+            raise broken(f"{shown(sender)} orders entries and is not the launcher")
+        number, job, entries = ORDER.read(data)
         for entry in entries:
-            if entry[2] != LOSS or self.losses.expect(root, entry[3]):
-                self._inbox.append((root, entry, 0, 0))
-        self._inbox.append((root, None, number, job))
+            if entry[2] != LOSS or self.losses.expect(sender, entry[3]):
+                self._inbox.append((sender, entry, 0, 0))
+        self._inbox.append((sender, None, number, job))
         self.advance()
 
     def advance(self) -> None:
@@ -296,8 +320,7 @@ class StateLog:
                 if not is_apart and not self._is_old(entry):
                     self._apply_entry(entry)
             elif sender == self._exchange.root:
-                if self._exchange.launcher or (sender == self._root and number):
-                    # A report is outside the order, and may contain later jobs.
+                if self._exchange.launcher:
                     job = max(job, self._job)
                 changed = (sender, job) != (self._root, self._job)
                 self._root, self._number, self._job = sender, number, job
@@ -309,25 +332,17 @@ class StateLog:
 
     def _rebase(self) -> None:
         """Give the next message to each server the new basis."""
-        basis, forwarded = b"", self.distribution.forwarded
-        if self._is_root:
-            basis = _BASIS.write((self.name, 0, 0, forwarded)) if forwarded else b""
-        elif self._count or self._job:
-            basis = _BASIS.write((self._root, self._job, self._own_count(), 0))
+        basis = b""
+        if not self._is_root and (self._count or self._job):
+            basis = _BASIS.write((self._root, self._job, self._own_count()))
         self._exchange.outbox.rebase(basis, (self._exchange.root,))
-
-    def expect_entries(self) -> None:
-        """Messages wait for entries: ask the root unless these arrive in a moment."""
-        self.distribution.expect_entries()
 
     def has_basis(self, sender: str, basis: bytes) -> bool:
         """Return True if messages of a server with this basis can be processed."""
-        root, job, count, number = _BASIS.read(basis)
+        root, job, count = _BASIS.read(basis)
         if self._is_root:
             return True
         if count > self._counts.get(sender, 0):
-            return False
-        if number and root == self._exchange.root and (root != self._root or number > self._number):
             return False
         if self._exchange.launcher:
             return job <= self._job

@@ -52,7 +52,7 @@ from pypmix.host.exchange.circle import Circle, Port
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import Handshake, HandshakeError, Progress, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
-from pypmix.host.exchange.limits import FAN_OUT, IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOLVING
+from pypmix.host.exchange.limits import IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOLVING
 from pypmix.host.exchange.roll import LIFE, Entry
 from pypmix.host.exchange.stream import CONTROL, Broken, Connection, ConnectionEnd, Stream
 from pypmix.host.loop import READ, WRITE, Loop
@@ -1321,8 +1321,6 @@ class TCPCarrier:
         ValueError: The name cannot be one, or the secret is too short.
         OSError: The address cannot be listened on.
     """
-
-    fan_out = FAN_OUT
 
     def __init__(
         self,

@@ -122,9 +122,9 @@ def is_flat(count: int) -> bool:
     return count <= FLAT * RADIX + 1
 
 
-def runs(names: Sequence[str], count: int = RADIX) -> list[Sequence[str]]:
-    """Return servers in `count` runs of the same length, of which the first one has the others of its run below it."""
-    length = -(-len(names) // count)
+def runs(names: Sequence[str]) -> list[Sequence[str]]:
+    """Return servers in runs of the same length, of which the first one has the others of its run below it."""
+    length = -(-len(names) // RADIX)
     return [names[at : at + length] for at in range(0, len(names), length or 1)]
 
 
