@@ -229,7 +229,7 @@ def offered_addresses(interface: str = "") -> list[str]:
 
 def is_loopback(address: str) -> bool:
     """Return True if messages to an address stay on this machine."""
-    return address == "::1" or address.startswith("127.")
+    return address == "::1" or (address.startswith("127.") and not address.strip(".0123456789"))
 
 
 def with_port(host: str, port: object) -> str:

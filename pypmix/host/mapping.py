@@ -529,7 +529,7 @@ def _dealt(free: Sequence[int], size: int) -> list[int]:
 def _too_few(rooms: Sequence[Room], used: Sequence[int], size: int) -> str:
     slots, taken = sum([room.slots for room in rooms]), sum(used)
     listed = ", ".join([f"{room.name}:{room.slots}" for room in rooms[:8]]) + (", ..." if len(rooms) > 8 else "")
-    free = f"{slots} slots" + (f", {taken} of them taken" if taken else "")
+    free = f"{slots} slot{'s' * (slots != 1)}" + (f", {taken} of them taken" if taken else "")
     return f"{size} ranks do not fit on {_nodes(rooms)} with {free} ({listed}); run fewer, give more slots, or {MORE}"
 
 

@@ -106,14 +106,14 @@ def test_the_launchers_own_node_needs_no_ssh(nodes: Nodes, python: str, monkeypa
         # A roster looks for it even if all of its nodes turn out to be this one.
         machine.lacking("`ssh` (Debian's openssh-client)")
     monkeypatch.setattr("socket.gethostname", lambda: "here.example")
-    roster = nodes("here,here.example,localhost,there", "", python)
-    for node in roster.nodes()[:3]:
+    roster = nodes("here,here.example,localhost,127.0.0.1,there", "", python)
+    for node in roster.nodes()[:4]:
         daemon = roster.start(node, b"")
         # The program was started as it is: no shell or ssh has read its name.
         assert answer(daemon) == b"""heard {"secret": "s"} ['-m', 'pypmix', 'node'] False\n"""
         close(daemon)
         assert code(daemon) == 0
-    assert not is_here("there") and not is_here("me@here")
+    assert is_here("::1") and not is_here("there") and not is_here("me@here") and not is_here("127.example")
     # An agent that was named is always called.
     daemon = nodes("localhost", "sh -c 'read line; echo called' {host}").start(Node("localhost"), b"")
     assert answer(daemon) == b"called\n"

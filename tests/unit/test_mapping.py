@@ -73,6 +73,11 @@ def test_what_does_not_fit_is_refused(by: str, size: int, words: str) -> None:
     assert words in str(caught.value)
 
 
+def test_one_slot_is_not_called_slots() -> None:
+    with pytest.raises(ValueError, match=r"^2 ranks do not fit on 1 node with 1 slot \(n1:1\); run fewer"):
+        place((Room("n1", 1),), [2], Mapping.read("slot"))
+
+
 @pytest.mark.parametrize(
     "text", ["", "board", "ppr:0:node", "ppr:2:slot", "ppr:x:node", "slot:fill", "ppr:2", "ppr:70000:node", "slot:span"]
 )

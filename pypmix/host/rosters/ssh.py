@@ -11,6 +11,7 @@ import os
 import shlex
 import socket
 
+from pypmix.host.addresses import is_loopback
 from pypmix.host.launch import has_program
 from pypmix.host.placing import Node
 from pypmix.host.rosters import process
@@ -207,9 +208,9 @@ class SSHRoster:
 
 
 def is_here(name: str) -> bool:
-    """Return True if a node's name is a name of this machine: `localhost`, or the host name, short or full."""
+    """Return True if a node's name is this machine's: `localhost`, its address, or the host name, short or full."""
     own = socket.gethostname()
-    return name in ("localhost", own, own.partition(".")[0])
+    return is_loopback(name) or name in ("localhost", own, own.partition(".")[0])
 
 
 def listed(hosts: Sequence[Host], most: int = 8) -> str:
