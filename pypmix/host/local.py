@@ -574,6 +574,9 @@ class LocalHost(ServingManager):
         """Pass on the last of the output; for jobs that were ended, only as long as the grace."""
         for job in self._over:
             job.finish_output()
+        if self._outcome.final.reason:
+            # The caller writes it to the same standard error.
+            self.sink(2).end_line()
         patience = self.patience()
         ended = self._outcome.decided is not None
         self.loop.run(

@@ -96,6 +96,13 @@ class Sink:
         self._open = None if data.endswith(b"\n") else stream
         self._flush()
 
+    def end_line(self) -> None:
+        """End an unfinished line, because others write to the descriptor from now on."""
+        if self._open is not None and not self.broken:
+            self._open = None
+            self._backlog += b"\n"
+            self._flush()
+
     def is_open(self, stream: Stream) -> bool:
         """Return True if the last data written was an unfinished line of this stream."""
         return self._open is stream

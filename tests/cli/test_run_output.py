@@ -94,6 +94,13 @@ def test_an_unfinished_last_line_is_passed_on(command: Command, ranks: int) -> N
     assert sorted(ended.lines) == sorted(["first"] * ranks + [f"last {rank}" for rank in range(ranks)])
 
 
+def test_the_launchers_message_begins_a_line_of_its_own(command: Command) -> None:
+    ended = command("run", "-n", 2, *SH, "printf unfinished >&2; exit 3")
+    *before, last = ended.err.decode().splitlines()
+    assert last.startswith("pypmix run: rank ")
+    assert before and set(before) == {"unfinished"}
+
+
 def test_an_unfinished_tagged_line_is_ended(command: Command) -> None:
     ended = command("run", "-n", 2, "--tag-output", *SH, "printf $PMIX_RANK")
     assert sorted(ended.out.splitlines(keepends=True)) == [b"[0]<stdout>: 0\n", b"[1]<stdout>: 1\n"]
