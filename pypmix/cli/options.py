@@ -13,12 +13,14 @@ from pypmix.engine.select import ENGINES, SERVER_ENGINES
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host.binding import NONE, Binding
 from pypmix.host.job import Application
-from pypmix.host.mapping import RANKFILE, RANKINGS, Mapping
+from pypmix.host.mapping import FORMS, RANKFILE, RANKINGS, WORDS, Mapping
+from pypmix.host.rosters.choosing import list_rosters
 from pypmix.host.terms import GRACE, PATIENCE, Terms
 from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
 from pypmix.topology.bitmaps import parse_list
+from pypmix.topology.shape import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -385,8 +387,8 @@ OPTIONS = (
         "roster",
         ("--roster",),
         "NAME",
-        "The nodes to run on: ssh, slurm, flux, kubernetes, symmetric, pmix, prrte, local (this machine), or "
-        "module:Class. Found out from the command line and the environment if not given.",
+        f"The nodes to run on: {', '.join(list_rosters())} (this machine), or module:Class. Found out from the command "
+        "line and the environment if not given.",
     ),
     Option(
         "agent",
@@ -406,10 +408,9 @@ OPTIONS = (
         "mapping",
         ("--map-by",),
         "OBJECT[:WORD]...",
-        "Place ranks on one node after the other (slot), in turn on each (node), or on the hwthreads, cores, caches "
-        "(l1cache to l3cache), NUMA nodes or packages of each; 'ppr:N:OBJECT' places N on each. 'device=gpu' gives "
-        "each rank a GPU. Words are pe=N, span, hwtcpus, oversubscribe, and for devices ndev=N and shared. If not "
-        "given, each rank has a core, or if there are more ranks than cores, a slot.",
+        f"Place ranks by {FORMS}: 'slot' fills one node after the other, 'node' takes each in turn, a kind of hardware "
+        f"takes the objects of each node in turn, 'ppr:N:' places N on each, and 'device=gpu' gives each rank a GPU. "
+        f"Words are {WORDS}. If not given, each rank has a core, or if there are more ranks than cores, a slot.",
         _mapping,
     ),
     Option(
@@ -424,9 +425,8 @@ OPTIONS = (
         "binding",
         ("--bind-to",),
         "OBJECT[:overload-allowed]",
-        "Bind each rank to the CPUs of a hwthread, core, cache, NUMA node or package, or to none. If not given, to the "
-        "object that it is mapped to, unless ranks outnumber the cores. With 'overload-allowed' several ranks may have "
-        "the same core.",
+        f"Bind each rank to the CPUs of one {', '.join(LEVELS)}, or to {NONE}. If not given, to the object that it is "
+        "mapped to, unless ranks outnumber the cores. With 'overload-allowed' several ranks may have the same core.",
         _binding,
     ),
     Option(

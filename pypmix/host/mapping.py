@@ -32,6 +32,11 @@ RANKFILE = "rankfile"
 MAX_PER_NODE = 0xFFFF
 MORE = "allow more ranks than slots with --oversubscribe, or ':oversubscribe' behind PMIX_MAPBY of a spawn"
 FORMS = f"slot, node, {', '.join(LEVELS)}, device=gpu, or ppr:N: with one of these"
+"""What ranks can be mapped by, for errors and helps."""
+WORDS = (
+    f"pe=N, hwtcpus, corecpus, {', '.join(OVERSUBSCRIPTION)}, span behind a level, ndev=N and shared behind a device"
+)
+"""What may follow that."""
 
 
 class Room(Record):
@@ -183,7 +188,7 @@ class Mapping(Record):
             return self.replace(devices=number)
         if self.by == DEVICE and word == "shared":
             return self.replace(shared=True)
-        raise _unknown(text)
+        raise ValueError(f"a mapping may be followed by {WORDS}, not by {word!r:.80} as in {text!r:.80}")
 
     def settled(self) -> Mapping:
         """Return it with the mapping that follows from the binding if none was given."""

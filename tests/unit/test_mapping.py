@@ -78,12 +78,16 @@ def test_one_slot_is_not_called_slots() -> None:
         place((Room("n1", 1),), [2], Mapping.read("slot"))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "board", "ppr:0:node", "ppr:2:slot", "ppr:x:node", "slot:fill", "ppr:2", "ppr:70000:node", "slot:span"]
-)
+@pytest.mark.parametrize("text", ["", "board", "ppr:0:node", "ppr:2:slot", "ppr:x:node", "ppr:2", "ppr:70000:node"])
 def test_other_mappings_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="mapped by slot, node, hwthread, core"):
         Mapping.read(text)
+
+
+@pytest.mark.parametrize("word", ["fill", "span", "shared", "ndev=2", "pe=0"])
+def test_words_that_a_mapping_lacks_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=f"followed by pe=N, .*, not by '{word}' as in 'slot:pe=2:{word}'"):
+        Mapping.read(f"slot:pe=2:{word}")
 
 
 @given(

@@ -44,6 +44,11 @@ def list_candidates(env: Mapping[str, str]) -> list[str]:
     return [*(name for name in HOMES if name != "slurm"), *registered, "slurm"]
 
 
+def list_rosters() -> list[str]:
+    """Return the values of `--roster`, apart from those that other packages and sites add."""
+    return [*HOMES, *read_register()["rosters"], LOCAL]
+
+
 def choose(settings: Settings, name: str = "") -> tuple[Roster, str] | None:
     """Return the roster of this run, and the reason for its choice; None if the run uses only this machine.
 
@@ -88,7 +93,7 @@ def find_kind(name: str) -> type[Roster]:
 
         points = {point.name: point.value for point in entry_points(group=GROUP)}
         if home not in points:
-            known = ", ".join([*homes, LOCAL, *points])
+            known = ", ".join([*list_rosters(), *points])
             raise RosterError(f"there is no roster {name!r:.80}: {known}, or module:Class")
         home = points[home]
     return _load(home)
