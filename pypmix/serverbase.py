@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+MAX_UNANSWERED = 256
+"""The limit of unanswered requests of one client to its host; further ones are refused with `ERR_RESOURCE_BUSY`."""
+
 _ACCEPTED = (ClientConnected, ClientFinalized, ClientLost)
 
 

@@ -16,6 +16,7 @@ from pypmix.compat.serveranswers import Handler, PendingUpcall
 from pypmix.compat.serverjobs import Job
 from pypmix.compat.serverupcalls import ROWS
 from pypmix.server import Server, accept
+from pypmix.serverbase import MAX_UNANSWERED
 from pypmix.standard import attrs, keys, ops, statuses
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError, Unreachable, WouldDeadlock
 from pypmix.standard.ops.publishing import RANGE_SESSION
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Op
 
 log = logging.getLogger("pypmix.compat")
-
-IN_FLIGHT = 256
-"""The maximum number of unanswered upcalls of a client; further upcalls are refused with `ERR_RESOURCE_BUSY`."""
 
 OPTIONS = {
     attrs.SERVER_NSPACE.key: "nspace",
@@ -244,7 +242,7 @@ class Hosting:
             self._pending[pending] = None
             if caller is not None:
                 self._busy[caller] = count + 1
-        if count >= IN_FLIGHT and not row.free:
+        if count >= MAX_UNANSWERED and not row.free:
             log.error("%d requests of %s are unanswered: %s is refused", count, caller, row.keys[0])
             pending.settle(statuses.ERR_RESOURCE_BUSY, ())
         else:

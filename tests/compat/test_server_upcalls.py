@@ -424,7 +424,7 @@ def test_upcalls_without_a_handler(server):
 
 def test_what_one_client_can_leave_unanswered_is_bounded(server):
     from pypmix.compat.serveranswers import Handler
-    from pypmix.compat.serverhost import IN_FLIGHT
+    from pypmix.serverbase import MAX_UNANSWERED
 
     host = hosting(server)
     kept = Mailbox()
@@ -434,14 +434,14 @@ def test_what_one_client_can_leave_unanswered_is_bounded(server):
         return PMIX_SUCCESS
 
     host.module = {"publish": Handler("publish", handler)}
-    fakes = [Fake(CASES["publish"][1]) for _ in range(IN_FLIGHT + 1)]
+    fakes = [Fake(CASES["publish"][1]) for _ in range(MAX_UNANSWERED + 1)]
     for fake in fakes:
         host.upcall(fake)
     what, error = fakes[-1].answer()
     assert what == "fail" and error.code == statuses.ERR_RESOURCE_BUSY
-    for cbfunc, cbdata in kept.wait(IN_FLIGHT):
+    for cbfunc, cbdata in kept.wait(MAX_UNANSWERED):
         cbfunc(PMIX_SUCCESS, cbdata)
-    assert [fake.answer() for fake in fakes[:-1]] == [("reply", None)] * IN_FLIGHT
+    assert [fake.answer() for fake in fakes[:-1]] == [("reply", None)] * MAX_UNANSWERED
     assert not host._busy and not host._pending
 
 

@@ -762,7 +762,7 @@ def test_handlers_that_end_share_few_threads(monkeypatch):
 
 
 def test_a_client_has_so_many_requests_in_flight_and_no_more(monkeypatch):
-    monkeypatch.setattr(dispatcher, "IN_FLIGHT", 3)
+    monkeypatch.setattr(dispatcher, "MAX_UNANSWERED", 3)
     held = []
 
     class Mine(Host):

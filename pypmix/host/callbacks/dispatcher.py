@@ -24,6 +24,7 @@ from functools import partial
 from pypmix.host.callbacks.base import LATER, OpenRequests, failure
 from pypmix.host.callbacks.workers import Workers
 from pypmix.host.loop import Turns
+from pypmix.serverbase import MAX_UNANSWERED
 from pypmix.standard import statuses
 from pypmix.standard.enums import Status
 from pypmix.standard.errors import SUCCESSES, LostConnection, OperationTimeout, PMIxError, ResourceBusy
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 log = get_logger("pypmix.host")
-
-IN_FLIGHT = 256
-"""The limit of unanswered requests of one client; further ones are refused with `ERR_RESOURCE_BUSY`."""
 
 ALWAYS = (ClientAborted, ClientFinalized, ClientLost)
 """Operations that are never refused: they report the end of a client."""
@@ -180,7 +178,7 @@ class Dispatcher:
         """Schedule a request to be handled; never blocks."""
         requestor = request.requestor
         count = self.requests.add(request)
-        if count >= IN_FLIGHT and not isinstance(request.op, ALWAYS):
+        if count >= MAX_UNANSWERED and not isinstance(request.op, ALWAYS):
             detail = f"{count} requests of {requestor} are unanswered"
             request.fail(ResourceBusy(detail, operation=request.name))
             return
