@@ -606,7 +606,7 @@ class Daemon(ServingManager):
         op = upcall.op
         if isinstance(op, LIVES):
             self.note(node, op)
-            self._tell(orders.LIFE, orders.VALUE.write(op))
+            self._tell(orders.LIFE, orders.STAGE.write((LIVES.index(type(op)), op.proc)))
         self.upcall(node, upcall)
 
     def upcall(self, node: HostNode, upcall: Upcall) -> None:

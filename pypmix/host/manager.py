@@ -335,7 +335,7 @@ class Manager(JobHost):
             here.setdefault(rank.node, []).append(rank.proc.rank)
         try:
             for node in self.nodes:
-                node.register(job.job, job.number, job.terms, here[node])
+                node.register(job, here[node])
         except BaseException:
             if self._crossings is not None:
                 self._crossings.deregister(nspace)
@@ -352,7 +352,7 @@ class Manager(JobHost):
     def add_node(self, node: HostNode) -> None:
         """Add a node that has joined, and register the existing jobs and process sets with it."""
         for job in self.jobs.values():
-            node.register(job.job, job.number, job.terms, ())
+            node.register(job, ())
         self.psets.define_on(node)
         self.nodes = (self.nodes[0], *sorted((*self.nodes[1:], node), key=lambda each: each.number))
 
@@ -380,12 +380,15 @@ class Manager(JobHost):
         """Raise an event on all nodes, or only on the node of its source if its range is local."""
         from pypmix.standard.ops.events import RANGE_LOCAL, RANGE_PROC_LOCAL
 
-        narrow = len(self.nodes) > 1 and event.range in (RANGE_LOCAL, RANGE_PROC_LOCAL)
-        for node in (self.node_of(event.source),) if narrow else self.nodes:
-            try:
-                node.notify(event)
-            except NotInitialized:
+        try:
+            if len(self.nodes) > 1 and event.range in (RANGE_LOCAL, RANGE_PROC_LOCAL):
+                self.node_of(event.source).notify(event)
                 return
+            for node in self.here:
+                node.notify(event)
+            self.site.notify_daemons(event)
+        except NotInitialized:
+            return
 
     def pass_on(self, signum: int, *, handled: bool = False) -> None:
         """Send a signal to all ranks; see `HostNode.signal`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pypmix.engine.common import Pending
     from pypmix.host.job import JobLayout
     from pypmix.host.machine import Machine
-    from pypmix.host.terms import Terms
+    from pypmix.host.running import RunningJob
     from pypmix.server import Server
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
@@ -81,13 +81,11 @@ class HostNode:
 
     # Operations that the host requests
 
-    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: RunningJob, ranks: Sequence[int]) -> None:
         """Register a job with the server.
 
         Args:
-            job: The job, with its folder on the first of its nodes.
-            number: The job's number among the host's jobs.
-            terms: The terms that it runs with.
+            job: The job, whose description has its folder on the first of its nodes.
             ranks: The ranks of the job that are on this node.
         """
         raise NotImplementedError
@@ -158,9 +156,10 @@ class LocalNode(HostNode):
         """Whether this process serves it: yes."""
         return True
 
-    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: RunningJob, ranks: Sequence[int]) -> None:
         """Register a job with the server, at the latest when the first client connects."""
-        self.server.session.register_later(job.nspace, lambda session: self._register(session, job, number, ranks))
+        layout, number = job.job, job.number
+        self.server.session.register_later(job.nspace, lambda session: self._register(session, layout, number, ranks))
 
     def _register(self, session: ServerSession, job: JobLayout, number: int, ranks: Sequence[int]) -> None:
         if not ranks:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 8
+PROTOCOL = 9
 """The version of the messages of launchers and daemons; both must have the same."""
 
 
@@ -151,6 +151,8 @@ UPCALL: Field[tuple[bytes, Proc | None, int | None, int | None]] = message(
 )
 """An upcall, its requestor, and the requestor's user and group; the answer is a `VALUE`."""
 LIFE = "pypmix.node.life"
+STAGE: Field[tuple[int, Proc]] = message(NUMBER, PROC)
+"""The place in `serving.LIVES` of what has happened to a client, and the client."""
 FETCH_FILE = "pypmix.node.file"
 FETCH: Field[tuple[str, str, int]] = message(NAME, TEXT, NUMBER)
 """A piece of a file of a job: the job, the file's name, and the offset of the piece."""

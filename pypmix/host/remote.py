@@ -30,6 +30,7 @@ from pypmix.host.loop import vital
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
 from pypmix.host.running import Share
+from pypmix.host.serving import LIVES
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
 from pypmix.standard.ops import IOFPull, Op, Spawn, ToolConnected
 from pypmix.standard.types import RANK_WILDCARD
@@ -42,14 +43,13 @@ if TYPE_CHECKING:
     from pypmix.host.exchange import Exchange
     from pypmix.host.exchange.codec import Field
     from pypmix.host.exchange.kinds import OnAnswer
-    from pypmix.host.job import Application, JobLayout
+    from pypmix.host.job import Application
     from pypmix.host.orders import Fault
     from pypmix.host.output import Sink, Stream
     from pypmix.host.placing import Node
     from pypmix.host.rank import Rank
-    from pypmix.host.running import Launch
+    from pypmix.host.running import Launch, RunningJob
     from pypmix.host.serving import ServingManager
-    from pypmix.host.terms import Terms
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
 
@@ -88,6 +88,7 @@ class RemoteNode(HostNode):
         unreached: The servers that its daemon has not reached: name, address, reason, and for how many seconds.
         abandon: Counts the node as lost, for the given reason.
         launches: The number of orders to start ranks there, by job.
+        shares: The shares of which something is left there, or is to be started.
     """
 
     def __init__(self, host: ServingManager, number: int, node: Node) -> None:
@@ -104,6 +105,7 @@ class RemoteNode(HostNode):
         self._exchange: Exchange | None = None
         self._described: dict[str, Fault | None] = {}
         self.launches: dict[str, int] = {}
+        self.shares: dict[RemoteShare, None] = {}
         self._awaited: dict[str, Callable[[Fault], None]] = {}
         self._pending: list[Pending] = []
         self.abandon: Callable[[str], object] = self.lose
@@ -146,7 +148,7 @@ class RemoteNode(HostNode):
 
     # Orders of the host
 
-    def register(self, job: JobLayout, number: int, terms: Terms, ranks: Sequence[int]) -> None:
+    def register(self, job: RunningJob, _ranks: Sequence[int]) -> None:
         """Describe a job to the daemon."""
         nspace = job.nspace
         self._described[nspace] = None
@@ -159,8 +161,11 @@ class RemoteNode(HostNode):
                 if awaited is not None:
                     awaited(fault)
 
-        description = job, number, terms.merged, terms.stdin, terms.indexed
-        self.ask(orders.DESCRIBE_JOB, orders.DESCRIBE.write(description), described)
+        if not job.order:
+            # All daemons get the same.
+            terms = job.terms
+            job.order = orders.DESCRIBE.write((job.job, job.number, terms.merged, terms.stdin, terms.indexed))
+        self.ask(orders.DESCRIBE_JOB, job.order, described)
 
     def when_described(self, nspace: str, done: Callable[[Fault], None]) -> None:
         """Call a function with the daemon's answer to the description of a job."""
@@ -173,6 +178,9 @@ class RemoteNode(HostNode):
     def deregister(self, nspace: str) -> None:
         """Order the daemon to forget a job."""
         self._described.pop(nspace, None)
+        for share in [share for share in self.shares if share.launch.job.nspace == nspace]:
+            # Its launch was never started.
+            del self.shares[share]
         self.launches.pop(nspace, None)
         self._awaited.pop(nspace, None)
         self.tell(orders.FORGET_JOB, orders.NAMED.write((nspace,)))
@@ -288,7 +296,10 @@ class RemoteNode(HostNode):
 
     def lived(self, data: bytes) -> None:
         """Record that a client has connected, has finalized, or has lost its connection."""
-        self._host.note(self, orders.VALUE.read(data))
+        kind, proc = orders.STAGE.read(data)
+        if kind >= len(LIVES):
+            raise RemoteProtocolError(f"{kind} is not an event in the life of a client", operation="exchange")
+        self._host.note(self, LIVES[kind](proc))
 
     def wrote(self, data: bytes) -> None:
         """Pass on a piece of a rank's output."""
@@ -347,11 +358,10 @@ class RemoteNode(HostNode):
         """Record that nothing is left here of a job's ranks, nor of the processes that they left behind."""
         nspace, launches = orders.LAUNCHES.read(data)
         job = self._host.jobs.get(nspace)
-        for launch in () if job is None else list(job.launches):
-            share = launch.shares.get(self)
+        for share in list(self.shares):
             # The order to start ranks again may have passed this report.
-            if isinstance(share, RemoteShare) and 0 < share.order <= launches and launch.holds(self):
-                share.record_end()
+            if share.launch.job is job and 0 < share.order <= launches:
+                share.finish()
         self.check_idle()
 
     def when_idle(self, done: Callable[[], None]) -> None:
@@ -361,10 +371,7 @@ class RemoteNode(HostNode):
 
     def check_idle(self) -> None:
         """Call the waiting function, if any, if nothing is left here of any job's ranks."""
-        if self._at_idle is None:
-            return
-        launches = [launch for job in self._host.jobs.values() for launch in job.launches]
-        if not any(launch.holds(self) for launch in launches):
+        if self._at_idle is not None and not self.shares:
             done, self._at_idle = self._at_idle, None
             done()
 
@@ -377,9 +384,8 @@ class RemoteNode(HostNode):
         described = [self._host.jobs.get(nspace) for nspace in self._awaited]
         if any(job is not None and job.job.parent is None for job in described):
             return True
-        jobs = [job for job in self._host.jobs.values() if job.outcome is None and not job.terms.keep_going]
-        shares = [each.shares[self] for job in jobs for each in job.launches if self in each.shares]
-        return any(rank.alive for share in shares for rank in share.ranks)
+        jobs = [share.launch.job for share in self.shares if any(rank.alive for rank in share.ranks)]
+        return any(job.outcome is None and not job.terms.keep_going for job in jobs)
 
     def dismiss(self) -> None:
         """Order the daemon to leave: nothing is left of any job's ranks here."""
@@ -397,11 +403,8 @@ class RemoteNode(HostNode):
         self._described = {nspace: known or fault for nspace, known in self._described.items()}
         for done in awaited.values():
             done(fault)
-        for job in list(self._host.jobs.values()):
-            for launch in list(job.launches):
-                share = launch.shares.get(self)
-                if isinstance(share, RemoteShare):
-                    share.lose(reason)
+        for share in list(self.shares):
+            share.lose(reason)
         self.check_idle()
 
 
@@ -476,6 +479,7 @@ class RemoteShare(Share):
 
     def __init__(self, starter: Launch, node: RemoteNode, ranks: list[Rank]) -> None:
         super().__init__(starter, node, ranks)
+        node.shares[self] = None
         self.order = 0
         self._is_busy = False
         """Whether the daemon was ordered to start the ranks and has not reported that nothing is left of them."""
@@ -526,8 +530,7 @@ class RemoteShare(Share):
                 if rank.input is not None:
                     rank.input.close()
         if not by_rank:
-            self._is_busy = False
-            self.launch.share_over(self)
+            self.finish()
         self.launch.share_started(self._failure(fault, f"{reason} on {self.node}") if reason else None)
         self.node.check_idle()
 
@@ -543,15 +546,16 @@ class RemoteShare(Share):
         signal_ = self.launch.job.nspace, numbers, signum, handled
         self.node.tell(orders.SEND_SIGNAL, orders.SIGNAL.write(signal_))
 
-    def record_end(self) -> None:
-        """Record the daemon's report that nothing is left of the ranks."""
+    def finish(self) -> None:
+        """Record that nothing is left of the ranks: the daemon has reported it, or is lost."""
         self._is_busy = False
+        self.node.shares.pop(self, None)
         self.launch.share_over(self)
 
     def sweep(self) -> None:
         """Wait for the daemon's report that nothing is left, unless it has started nothing."""
         if not self._is_busy:
-            self.launch.share_over(self)
+            self.finish()
 
     def give_up(self) -> None:
         """Stop waiting for the node, which has not reported the end of processes killed there."""
@@ -560,15 +564,14 @@ class RemoteShare(Share):
             self.node.abandon(reason)
         else:
             self._end_ranks("was killed and does not end")
-            self._is_busy = False
-            self.launch.share_over(self)
+            self.finish()
 
     def lose(self, reason: str) -> None:
         """End the ranks with their node."""
         self._lose_ranks(reason)
         self._is_busy = False
         if not self.launch.unstarted:
-            self.launch.share_over(self)
+            self.finish()
 
     def _lose_ranks(self, reason: str) -> None:
         self._end_ranks(f"was lost with node {self.node}: {reason}")

@@ -272,6 +272,7 @@ class RunningJob:
     Attributes:
         judgement: Names the rank that is the cause of a failure.
         nodes: The nodes that it runs on.
+        order: Its description as daemons get it, once it was written for the first of them.
         launches: Its launches that are not finished.
         bare: Whether its applications have names and no programs.
         running: The number of its ranks that run.
@@ -294,6 +295,7 @@ class RunningJob:
         self._homes = homes
         self.mapping: Placement | None = None
         """The rules of its placement; None for a job that is placed elsewhere."""
+        self.order = b""
         self.programs: Sequence[str] = ()
         """The paths of the programs of its applications."""
         self._ranks: dict[int, Rank] = {}
@@ -467,7 +469,7 @@ class RunningJob:
                 former.fate += f"; it is not started again: {error}"
             self.judgement.consider(homeless)
             return
-        self.job = layout
+        self.job, self.order = layout, b""
         self._homes = {**self._homes, **homes}
         self.nodes = tuple(dict.fromkeys(self._homes.values()))
         starts: list[Callable[[], None]] = []

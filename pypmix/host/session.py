@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pypmix.host.running import Launch, RunningJob, Share
     from pypmix.host.serving import ServingManager
     from pypmix.host.tracing import Trace
+    from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
 
     Start = Callable[[Node, bytes], StartedDaemon]
@@ -319,6 +320,12 @@ class Fleet(Site):
         """
         usable = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
         return placed(sizes, usable, self.rooms(usable, target), target.mapping or self.mapping)
+
+    def notify_daemons(self, event: Notification) -> None:
+        """Raise an event on all nodes of daemons; it is written once."""
+        if self._exchange is not None:
+            names = [node.hostname for node in self.nodes if not node.lost]
+            self._exchange.tell_several(names, orders.RAISE, orders.VALUE.write(event))
 
     def settle(self, apps: tuple[Application, ...], wdir: str) -> tuple[Application, ...]:
         """Return the applications as they are: daemons look for the folder."""
@@ -648,7 +655,7 @@ class Fleet(Site):
 
         for node in self.nodes:
             ranks = [rank.proc.rank for rank in job.ranks if rank.node is node]
-            node.register(job.job, job.number, job.terms, ranks)
+            node.register(job, ranks)
             node.when_described(job.nspace, lambda _fault: count_answer())
         self._crossing.move(job.job, places, lambda: self._host.soon(count_answer))
 

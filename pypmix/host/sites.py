@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pypmix.host.nodes import HostNode
     from pypmix.host.rank import Rank
     from pypmix.host.running import JobHost, Joint, Launch, RunningJob, Share
+    from pypmix.standard.ops import Notification
 
 
 class Site:
@@ -65,6 +66,9 @@ class Site:
     def room(self) -> int:
         """The number of CPUs, or slots, that no rank has yet."""
         return max(0, usable_cpus() - self._host.running)
+
+    def notify_daemons(self, event: Notification) -> None:
+        """Raise an event on the nodes of other processes: there are none."""
 
     def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[Place, ...]]]:
         """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with their places.

@@ -2,10 +2,11 @@
 
     python tests/bench/launcher.py [--nodes 3] [--cases exits,lost] [--show CASE] [--out results/launcher/DATE.json]
 
-Each "node" is a daemon of its own on this machine, which a command in the place of ssh starts, with one rank. `functions`
-are the distinct functions of pypmix that the launcher calls from the event on, on all of its threads; `calls` are the
-calls of them, and `switches` the times that another thread continues. Counts do not depend on how busy the machine is,
-as times do, up to messages that arrive together or one after the other. `--show` prints all calls of one case.
+Each "node" is a daemon of its own on this machine, which a command in the place of ssh starts, with one rank. The
+`functions` are the distinct functions of pypmix that the launcher calls from the event on, on all of its threads; the
+`calls` are the calls of them, and the `switches` the times that another thread continues. A job that ends takes the
+session with it, whose end counts too. Counts do not depend on how busy the machine is, as times do, up to messages that
+arrive together or one after the other. `--show` prints all calls of one case.
 """
 
 from __future__ import annotations
@@ -141,7 +142,9 @@ def figures(calls: list[Call], printed: list[str]) -> dict[str, int]:
         "calls": len(calls),
         "switches": sum(one.thread != other.thread for one, other in zip(calls, calls[1:], strict=False)),
         # The launch agent's own line says that its process was killed.
-        "lines": sum(line.startswith("pypmix run: ") and " by sh" not in line and "Killed" not in line for line in printed),
+        "lines": sum(
+            line.startswith("pypmix run: ") and " by sh" not in line and "Killed" not in line for line in printed
+        ),
     }
 
 

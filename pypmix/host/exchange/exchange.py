@@ -349,6 +349,10 @@ class Exchange:
         """Send another server, or this one, a message without an answer."""
         self.soon(self._tell, (to,), topic, _checked(data))
 
+    def tell_several(self, names: Iterable[str], topic: str, data: bytes) -> None:
+        """Send other servers the same message, without an answer."""
+        self.soon(self._tell, tuple(names), topic, _checked(data))
+
     def broadcast(self, topic: str, data: bytes) -> None:
         """Send a message to all other servers that are present."""
         self.soon(self.tell_others, topic, _checked(data))
