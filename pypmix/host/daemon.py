@@ -45,7 +45,7 @@ from pypmix.host.orders import FINE, Inbox
 from pypmix.host.output import Sink
 from pypmix.host.processsets import ProcessSets
 from pypmix.host.running import RunningJob
-from pypmix.host.serving import DEBUG_EVENTS, LIVES, ServingManager
+from pypmix.host.serving import DEBUG_EVENTS, ENDING, LIVES, ServingManager
 from pypmix.host.signals import LOOK, PASSED_ON, outlive
 from pypmix.host.terms import Terms
 from pypmix.server import Server
@@ -554,20 +554,35 @@ class Daemon(ServingManager):
         """Return a function that sends a piece of a rank's output to the launcher."""
 
         def deliver(data: bytes) -> None:
-            self._uplink.outstanding += len(data)
-            # The end of an output is sent with the end of the rank.
-            tell = self._tell if data else self._tell_soon
-            tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
+            if data:
+                self._tell_output(proc, channel, data)
+            elif (found := self.find(proc)) is not None and found[1].alive:
+                # Most outputs end because their rank does, which is known in a moment, and reported with these ends.
+                rank = found[1]
+                self.loop.later(ENDING, lambda: self._tell_output(proc, channel, b"") if rank.alive else None)
 
         return deliver
 
+    def _tell_output(self, proc: Proc, channel: int, data: bytes) -> None:
+        self._uplink.outstanding += len(data)
+        tell = self._tell if data else self._tell_soon
+        tell(orders.WROTE, orders.PIECE.write((proc, channel, data)))
+
     def _tell_rank_end(self, _job: RunningJob, rank: Rank) -> None:
+        is_closed = all(stream.ended for stream in rank.streams.values())
+        for kind, stream in () if is_closed else rank.streams.items():
+            if stream.ended:
+                self._tell_output(rank.proc, kind, b"")
+            else:
+                # Processes that the rank has left behind may still write.
+                stream.tap = partial(self._tell_output, rank.proc, kind)
         # Ranks that this daemon ends as it leaves are lost with their node: their end was not requested.
         if not self._leaving:
             if rank.blame and self.is_sent_to_all(signal.SIGTERM):
                 # The launcher must not end the other ranks for it, which were sent the same signal.
                 self._tell_reached(signal.SIGTERM)
-            self._tell_soon(orders.ENDED, orders.END.write((rank.proc, rank.code, rank.signum, rank.dumped)))
+            end = rank.proc, rank.code, rank.signum, rank.dumped, is_closed
+            self._tell_soon(orders.ENDED, orders.END.write(end))
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """Report the end of a rank to the launcher, which raises its events."""

@@ -159,8 +159,9 @@ FETCH: Field[tuple[str, str, int]] = message(NAME, TEXT, NUMBER)
 FETCHED: Field[tuple[int, int, int, bytes]] = message(NUMBER, NUMBER, NUMBER, BYTES)
 """The file's permissions, its size, its modification time, and the piece; empty data is its end."""
 ENDED = "pypmix.node.ended"
-END: Field[tuple[Proc, int | None, int, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG)
-"""A rank that has ended, its exit code, the signal that has ended it, and whether it left a core."""
+END: Field[tuple[Proc, int | None, int, bool, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG, FLAG)
+"""A rank that has ended, its exit code, the signal that has ended it, whether it left a core, and whether no process
+writes its output any longer."""
 WROTE = "pypmix.node.wrote"
 TRACED = "pypmix.node.traced"
 """Requests and upcalls for the trace of the run."""

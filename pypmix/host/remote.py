@@ -339,9 +339,11 @@ class RemoteNode(HostNode):
 
     def record_rank_end(self, data: bytes) -> None:
         """Record the end of a rank."""
-        proc, code, signum, dumped = orders.END.read(data)
+        proc, code, signum, dumped, is_closed = orders.END.read(data)
         rank = self._rank(proc)
         if rank is not None and rank.alive:
+            for stream in rank.streams.values() if is_closed else ():
+                stream.close()
             rank.code, rank.signum, rank.dumped = code, signum, dumped
             self._host.jobs[proc.nspace].ranks_ended((rank,))
 

@@ -832,7 +832,8 @@ class Launch:
         """Read the last output of a rank that has ended, and close its input."""
         self._running -= 1
         for stream in rank.streams.values():
-            stream.finish()
+            if not stream.ended:
+                stream.finish()
         if rank.input is not None:
             rank.input.close()
         if not self._running:
@@ -960,5 +961,6 @@ class Share:
 def _finish_output(ranks: Iterable[Rank]) -> None:
     for rank in ranks:
         for stream in rank.streams.values():
-            stream.finish()
-            stream.close()
+            if not stream.ended:
+                stream.finish()
+                stream.close()

@@ -77,8 +77,8 @@ class ServingManager(Manager):
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """Handle the end of a rank, and raise its events if it has failed."""
-        if rank.blame or rank.excused:
-            # They are made only if there is something to report.
+        if (rank.blame or rank.excused) and not rank.fate:
+            # They are made only if there is something to report; the other servers report the ranks of a lost node.
             _ = self.notices
         super().rank_ended(job, rank)
 
@@ -158,9 +158,13 @@ class ServingManager(Manager):
                 self.turns.add(op.proc, partial(self._remove_departed, op.proc))
 
     def _remove_departed(self, proc: Proc) -> None:
-        from pypmix.host.tools import remove_departed
+        """Call `at_departure` for a proc that has finalized or lost its connection; clean up after a tool."""
+        for function in self.at_departure:
+            function(proc)
+        if self.find(proc) is None:
+            from pypmix.host.tools import remove_tool
 
-        remove_departed(self, proc)
+            remove_tool(self, proc)
 
     def _cross(self, report: Callable[[HostNode, Proc], None], node: HostNode, proc: Proc) -> None:
         if self._crossings is not None and self._crossings.prompt:

@@ -26,7 +26,7 @@ class Admitted:
         self._procs.add(proc)
 
     def remove(self, proc: Proc) -> None:
-        """Forget a proc that has left, a tool or not."""
+        """Forget a proc that has left."""
         self._procs.discard(proc)
 
     def is_tool(self, nspace: str) -> bool:
@@ -50,12 +50,10 @@ class Orphanage:
             rank.input.write(b"")
 
 
-def remove_departed(host: Manager, proc: Proc) -> None:
-    """Call `at_departure` for a proc that has finalized or lost its connection; if it was a tool, clean up after it."""
-    for function in host.at_departure:
-        function(proc)
+def remove_tool(host: Manager, proc: Proc) -> None:
+    """Clean up after a proc without a rank here that has finalized or lost its connection."""
     host.part(Admitted).remove(proc)
-    if host.find(proc) is None and not host.has_run(proc.nspace):
+    if not host.has_run(proc.nspace):
         from pypmix.host.publishing import Publications
 
         host.part(Publications).leave(proc)

@@ -328,7 +328,7 @@ class Crossing:
             procs = tuple(self._places.procs_on(name))
             lost = [proc for proc in procs if not self._places.is_missing(proc, 1)]
             self._depart(procs)
-            for nspace in self._places.list_jobs():
+            for nspace in self._places.jobs_of(name):
                 self.remove_server(name, nspace)
             if self._session is None or self._session(name):
                 self._local.report_lost(lost)

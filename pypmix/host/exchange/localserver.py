@@ -167,13 +167,14 @@ class LocalServer:
 
     def report_lost(self, procs: Iterable[Proc]) -> None:
         """Raise the events of a failure for procs that were lost with their server, whose host can no longer do so."""
+        passing = attrs.EVENT_DO_NOT_CACHE(True)
         for proc in procs:
             affected = (attrs.EVENT_AFFECTED_PROC(proc), attrs.EVENT_NON_DEFAULT(True))
             # A process that is started in its place would take it for a later failure.
             is_kept = not getattr(self.jobs.get(proc.nspace), "restarts", 0)
             for code in LOST:
                 kept = is_kept and code == statuses.ERR_PROC_ABORTED
-                infos = affected if kept else (*affected, attrs.EVENT_DO_NOT_CACHE(True))
+                infos = affected if kept else (*affected, passing)
                 try:
                     self._server.notify(Notification(code, self._server.proc, RANGE_SESSION, infos))
                 except PMIxError:

@@ -83,10 +83,12 @@ class Party:
 class _Job:
     """A job: the places of its procs, the servers that know it, its departed procs, and the incarnations finalized."""
 
-    __slots__ = ("departed", "digests", "finalized", "heard", "places", "tellers")
+    __slots__ = ("departed", "digests", "finalized", "heard", "places", "servers", "tellers")
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
+        self.servers: set[str] = set()
+        """The servers in `places`, and former ones."""
         self.digests: set[bytes] = set()
         """The digests of the descriptions that are in `places`."""
         self.tellers: dict[str, bytes] = {}
@@ -165,11 +167,14 @@ class Places:
             job = self._jobs[nspace] = _Job()
         job.digests.add(digest)
         job.places.update(places)
+        job.servers.update(places.values())
 
     def move(self, nspace: str, places: Mapping[int, str]) -> None:
         """Record the servers of a known job's procs, some of which are started again on other servers."""
         self._forget_parties(nspace)
-        self._jobs[nspace].places.update(places)
+        job = self._jobs[nspace]
+        job.places.update(places)
+        job.servers.update(places.values())
 
     def remove(self, teller: str, nspace: str) -> tuple[Proc, ...] | None:
         """Record that a server has left a job. Return its procs if no server knows it any longer, else None."""
@@ -193,10 +198,6 @@ class Places:
         """Return True if a job was known and no server knows it any longer."""
         return nspace in self._over and nspace not in self._jobs
 
-    def list_jobs(self) -> list[str]:
-        """Return the jobs that any server knows."""
-        return list(self._jobs)
-
     def jobs_of(self, teller: str) -> list[str]:
         """Return the jobs that a server knows."""
         return [nspace for nspace, job in self._jobs.items() if teller in job.tellers]
@@ -206,6 +207,7 @@ class Places:
         return [
             Proc.unchecked(nspace, rank)
             for nspace, job in self._jobs.items()
+            if server in job.servers
             for rank, where in job.places.items()
             if where == server
         ]
