@@ -101,7 +101,7 @@ class Judgement:
         self.host.loop.run_posted()
         for each in list(job.launches):
             each.collect()
-        if job.outcome is not None or not any(other.blame for other in job.ranks):
+        if job.outcome is not None or not any(other.blame for other in job.ended):
             return
         self._leaving = self._suspect = None
         dying = [other for other in job.ranks if other.alive and other.lost] if chances > 0 else []
@@ -111,7 +111,7 @@ class Judgement:
             self._wait_for(dying)
             self.host.loop.later(POLL, lambda: self.judge(chances - 1))
             return
-        culprit = max(job.ranks, key=_guilt)
+        culprit = max(job.ended, key=_guilt)
         leaving = self._possible_causes(culprit) if chances >= 0 else []
         self._is_pending = bool(leaving)
         if leaving:
@@ -137,7 +137,7 @@ class Judgement:
         if culprit.signum or culprit.stage == STARTED:
             return []
         since = culprit.left - CAUSE
-        return [rank for rank in self.job.ranks if rank.leaves and since < rank.left < culprit.left]
+        return [rank for rank in self.job.ranks if since < rank.left < culprit.left and rank.leaves]
 
     def _wait_for(self, ranks: Sequence[Rank], suspect: Rank | None = None) -> None:
         # Of many ranks that end one after the other, in either direction, this one is among the last.

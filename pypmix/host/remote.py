@@ -551,7 +551,9 @@ class RemoteShare(Share):
     def finish(self) -> None:
         """Record that nothing is left of the ranks: the daemon has reported it, or is lost."""
         self._is_busy = False
-        self.node.shares.pop(self, None)
+        if not any(rank.alive for rank in self.ranks):
+            # A daemon that leaves unasked does not report the ends of its ranks: they are lost with their node.
+            self.node.shares.pop(self, None)
         self.launch.share_over(self)
 
     def sweep(self) -> None:

@@ -276,6 +276,7 @@ class RunningJob:
         launches: Its launches that are not finished.
         bare: Whether its applications have names and no programs.
         running: The number of its ranks that run.
+        ended: Its ranks that have ended and were not started again, in the order of their ends.
         outcome: Its outcome, once decided; None while it is to continue.
         partial: The first failure that did not end it.
         failed_at: The time of its first failure, in seconds since 1970; 0 for none.
@@ -299,6 +300,7 @@ class RunningJob:
         self.programs: Sequence[str] = ()
         """The paths of the programs of its applications."""
         self._ranks: dict[int, Rank] = {}
+        self.ended: dict[Rank, None] = {}
         self._shares: dict[Rank, Share] = {}
         """The shares of ranks that have been started; of ranks that were started again while their launch lasts."""
         self.launches: list[Launch] = []
@@ -320,7 +322,9 @@ class RunningJob:
         for rank in ranks:
             former = self._ranks.get(rank)
             made = self._ranks[rank] = Rank(self.job.proc(rank), f"rank {rank}{of}", self._homes[rank])
-            made.units = 0 if former is None else former.units
+            if former is not None:
+                made.units = former.units
+                self.ended.pop(former, None)
         if self.launches:
             return
         self._shares.clear()
@@ -393,6 +397,7 @@ class RunningJob:
         """Record the end of a rank that this host has not started; a negative code is the number of a signal."""
         rank.signum, rank.code = (-code, None) if code < 0 else (0, code)
         rank.over = True
+        self.ended[rank] = None
         rank.left = min(rank.left, time.monotonic())
         self.host.rank_ended(self, rank)
         if rank.blame and not self.judgement.is_final:
@@ -414,6 +419,7 @@ class RunningJob:
         """Record the end of a rank, without judging it."""
         rank.alive = False
         rank.over = True
+        self.ended[rank] = None
         rank.left = min(rank.left, time.monotonic())
         self.running -= 1
         rank.node.running -= 1
@@ -824,9 +830,10 @@ class Launch:
     # Ending
 
     def collect(self) -> None:
-        """Record the ends of ranks that the system has not reported yet."""
-        for share in self.shares.values():
-            share.collect()
+        """Record the ends of ranks that the system has not reported yet; daemons report theirs at once."""
+        for node in self.host.here:
+            if node in self.shares:
+                self.shares[node].collect()
 
     def rank_ended(self, rank: Rank) -> None:
         """Read the last output of a rank that has ended, and close its input."""

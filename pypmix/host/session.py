@@ -197,6 +197,7 @@ class _Daemon:
     Attributes:
         joining: The joining that it belongs to, until it has joined a session that runs.
         present: Whether it takes part in the exchange, and the launcher has sent it the addresses of the others.
+        has_joined: Whether it has done so at any time.
     """
 
     def __init__(self, node: RemoteNode, started: StartedDaemon, joining: _Joining | None) -> None:
@@ -205,7 +206,7 @@ class _Daemon:
         self.joining = joining
         self.said = b""
         self.ready = False
-        self.present = False
+        self.present = self.has_joined = False
         self.open = True
 
     def unwatch(self, loop: Loop) -> None:
@@ -698,7 +699,7 @@ class Fleet(Site):
         def join() -> None:
             daemon = self._daemons.get(sender)
             if daemon is not None:
-                daemon.present = True
+                daemon.present = daemon.has_joined = True
                 self._settle(daemon)
 
         self._inbox.post(join)
@@ -718,11 +719,13 @@ class Fleet(Site):
 
     def _disconnected(self, name: str, reason: str) -> None:
         self._there.pop(name, None)
-        known = self._daemons.get(name)
-        if known is not None:
-            self._ended(known, reason)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
+        known = self._daemons.get(name)
+        if known is not None:
+            # The exchange has lost it already: nothing is left to end there.
+            known.present = False
+            self._ended(known, reason)
 
     def lose(self, name: str, reason: str) -> bool:
         """Remove a node that is lost, and end its daemon by force."""
@@ -736,13 +739,13 @@ class Fleet(Site):
         if daemon.joining is not None:
             self._give_up(daemon, f"node {name}: {reason}")
             return
-        if not daemon.present:
+        if not daemon.has_joined:
             self._failed = self._failed or PMIxError(f"node {name}: {reason}")
         del self._daemons[name]
         self._awaited.discard(name)
         self._forget(daemon.node)
         self._stop(daemon, reason)
-        if daemon.present and not daemon.node.ends_a_job():
+        if daemon.has_joined and not daemon.node.ends_a_job():
             # Otherwise the end of the job reports it.
             self._host.sink(2).write(None, f"pypmix run: node {name} is lost: {printable(reason)}\n".encode())
         daemon.node.lose(reason)

@@ -35,6 +35,7 @@ FIELDS = [
     orders.COUNT,
     orders.UPCALL,
     orders.END,
+    orders.STAGE,
     orders.VALUE,
     orders.PEERS,
     orders.ADDRESSES,

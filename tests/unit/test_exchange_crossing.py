@@ -254,7 +254,7 @@ def test_a_loss_is_taken_in_by_a_crossing_whose_server_has_closed(world):
     world.hub.run()
     world.hub.lose("b")
     world.hub.run()
-    assert [world.crossings["a"]._places.tellers_of(name) for name in ("job", "other")] == [["a"], []]
+    assert [world.crossings["a"]._places.tellers_of(name) for name in ("job", "other")] == [["a", "c"], []]
     assert world.crossings["a"]._places.has_departed(Proc("job", 2))
 
 

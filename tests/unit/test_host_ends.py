@@ -49,7 +49,7 @@ class Host(SimpleNamespace):
     """A launcher of ranks that others start."""
 
     def __init__(self):
-        super().__init__(loop=Loop(), grace=1.0, failed=[], job_failed=lambda job: None)
+        super().__init__(loop=Loop(), grace=1.0, here=(), failed=[], job_failed=lambda job: None)
         self.rank_ended = lambda job, rank: None
         self.is_being_ended = lambda: False
         self.is_sent_to_all = lambda signum: False

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from lib.steps import count_calls
+from pypmix.host import orders
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.outcome import NOT_FOUND
 from pypmix.host.placing import Node as Known
@@ -155,3 +157,58 @@ def test_the_loss_of_a_node_looks_at_no_rank_of_another(monkeypatch):
     nodes[7].lose("it is tested")
     assert seventh.over and seventh.fate == "was lost with node n7: it is tested"
     assert running.running == size - 2 and not launch.holds(nodes[7]) and launch.holds(nodes[8])
+
+
+def lose_a_node(jobs, size, **terms):
+    """Return the calls by which a node is lost on which one job of several has a rank; the others run elsewhere."""
+    host = Session()
+    nodes = [RemoteNode(host, number, Known(f"n{number}", 1)) for number in range(size)]
+    host.nodes = nodes
+    for number in range(1, jobs + 1):
+        used = nodes if number == 1 else nodes[1:]
+        places = tuple([NodeLayout(each.hostname, (rank,), each.number) for rank, each in enumerate(used)])
+        job = JobLayout(f"job@{number}", (Application(("./app",), len(used)),), places)
+        running = RunningJob(host, job, number, Terms(stdin=None, shown=(False, False), **terms), dict(enumerate(used)))
+        host.jobs[job.nspace] = running
+        launch = running.launch(range(len(used)))
+        for rank in running.ranks:
+            rank.alive = True
+            launch.count(rank.node, 1)
+        launch.unstarted = False
+    first = host.jobs["job@1"]
+
+    def lose():
+        assert nodes[0].ends_a_job() == (not terms)
+        nodes[0].lose("it is tested")
+
+    calls = count_calls(lose)
+    assert first.rank(0).fate == "was lost with node n0: it is tested"
+    assert (first.outcome is None) == bool(terms) and first.running == size - 1
+    assert not nodes[0].shares and all(len(each.shares) == jobs for each in nodes[1:])
+    return calls
+
+
+@pytest.mark.parametrize("size", [2, 8, 32])
+@pytest.mark.parametrize("terms", [{}, {"keep_going": True}], ids=["ends the job", "goes on"])
+def test_jobs_without_a_part_in_a_lost_node_add_no_call(size, terms):
+    assert lose_a_node(1, size, **terms) == lose_a_node(10, size, **terms) == lose_a_node(100, size, **terms)
+
+
+def test_ranks_on_other_nodes_add_no_call_to_a_loss_that_ends_no_job():
+    calls = [lose_a_node(1, size, keep_going=True) for size in (2, 8, 32)]
+    assert calls == calls[:1] * 3
+
+
+def test_a_daemon_that_leaves_without_reporting_the_ends_of_its_ranks_loses_them():
+    host = Session()
+    lost = RemoteNode(host, 0, Known("n0", 1))
+    job = JobLayout("job@1", (Application(("./app",), 1),), (NodeLayout("n0", (0,), 0),))
+    running = host.jobs["job@1"] = RunningJob(host, job, 1, Terms(stdin=None, shown=(False, False)), {0: lost})
+    share = running.launch((0,)).shares[lost]
+    running.rank(0).alive, share.order = True, 1
+    share.launch.count(lost, 1)
+    share.launch.unstarted = False
+    lost.record_job_end(orders.LAUNCHES.write(("job@1", 1)))
+    assert running.rank(0).alive
+    lost.lose("its daemon has left")
+    assert running.rank(0).fate and not lost.shares
