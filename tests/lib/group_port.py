@@ -36,7 +36,7 @@ class Port:
     def __init__(self, release: tuple[int, int, int] = (7, 0, 0), adapts: bool = False) -> None:
         self.proc = A
         self.server_release = release
-        self.support = support_of(adapts, release)
+        self.support = support_of(adapts)
         self.recorded = False
         self.now = 0.0
         self.timers: list[Timer] = []

@@ -107,7 +107,7 @@ class World:
         """From when on what a process that has died has sent is lost."""
         self._next_context_id = 0
         self.destructed: list[str] = []
-        self.gives_context_ids = True
+        self.constructs = True
         if isinstance(procs, int):
             procs = [Proc(NSPACE, rank) for rank in range(procs)]
         self.processes = {each: Process(self, each) for each in procs}
@@ -217,10 +217,10 @@ class World:
         error: BaseException | None = None
         if isinstance(op, NotifyEvent):
             self.relay(process.proc, op)
-        elif isinstance(op, JobControl) and self.gives_context_ids and (self.adapts or self.release >= (6, 0, 0)):
+        elif isinstance(op, JobControl):
             self._next_context_id += 1
             result = (size(keys.GROUP_CONTEXT_ID, self._next_context_id),)
-        elif isinstance(op, GroupConstruct) and op.procs == (process.proc,):
+        elif isinstance(op, GroupConstruct) and op.procs == (process.proc,) and self.constructs:
             self._next_context_id += 1
             result = GroupResults(op.procs, self._next_context_id)
         elif isinstance(op, GroupDestruct):
@@ -245,7 +245,7 @@ class Process:
         self.world = world
         self.proc = proc
         self.server_release = world.release
-        self.support = support_of(world.adapts, world.release)
+        self.support = support_of(world.adapts)
         self.dead = False
         self.seen: list[Notification] = []
         """What its handlers were called with."""

@@ -588,20 +588,18 @@ def test_the_end_of_the_session_ends_all() -> None:
 # What comes with the group
 
 
-@pytest.mark.parametrize(
-    ("adapts", "release", "offered"),
-    [(True, (0, 0, 0), True), (False, (7, 0, 0), True), (False, (7, 0, 0), False), (False, (5, 0, 8), True)],
-)
-def test_all_get_the_context_id(adapts: bool, release: tuple[int, int, int], offered: bool) -> None:
+@pytest.mark.parametrize("constructs", [True, False])
+@pytest.mark.parametrize(("adapts", "release"), [(True, (0, 0, 0)), (False, (7, 0, 0)), (False, (5, 0, 8))])
+def test_all_get_the_context_id(adapts: bool, release: tuple[int, int, int], constructs: bool) -> None:
     world = World(2, adapts=adapts, release=release)
-    world.gives_context_ids = offered
+    world.constructs = constructs
     joins = answering(world[1])
     invite = asks(world[0], (P[1],), attrs.GROUP_ASSIGN_CONTEXT_ID(True))
     world.run()
     assert invite.result.context_id == joins[0].result.context_id == 1
     assert world[1].state(G).context_id == 1
-    # Where it took a construct, nothing of that is left.
-    assert len(world.destructed) == (not (adapts or (release >= (6, 0, 0) and offered)))
+    # Nothing is left of a construct.
+    assert len(world.destructed) == constructs
 
 
 def test_none_asked_for_is_none_given() -> None:

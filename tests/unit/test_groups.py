@@ -163,7 +163,7 @@ def test_what_is_told_of_a_group(given: int | None, told: int | None) -> None:
 
 def test_4_2_and_5_0_are_always_asked_for_a_context_id() -> None:
     never = GroupConstruct("g", (ME,), (attrs.GROUP_ASSIGN_CONTEXT_ID(False), attrs.GROUP_OPTIONAL(True)))
-    assert not wants_context_id(never)
+    assert not wants_context_id(never.directives)
     for release in (4, 2, 2), (5, 0, 11):
         assert directives_for(never, release) == (attrs.GROUP_OPTIONAL(True), *ASKED)
     for release in (6, 0, 0), (7, 0, 0):

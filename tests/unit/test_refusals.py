@@ -32,7 +32,7 @@ def topic(module: str, release: Release, server: Release, adapts: bool = False) 
     kind = getattr(importlib.import_module(f"pypmix.engine.native.{module}"), f"{module.capitalize()}Topic")
     made = kind.__new__(kind)
     made.session = SimpleNamespace(release=release, server_release=server)
-    made.port = SimpleNamespace(support=support_of(adapts, server))
+    made.port = SimpleNamespace(support=support_of(adapts))
     return made
 
 

@@ -232,7 +232,7 @@ class Constructing:
         formed: GroupResults = self._agent.standing.formed(
             name,
             members,
-            context_id=result.context_id if directives and wants_context_id(op) else None,
+            context_id=result.context_id if directives and wants_context_id(directives) else None,
             leader=leader,
             infos=infos,
             directives=directives,
@@ -367,9 +367,9 @@ def reacting(op: GroupConstruct) -> tuple[Info, ...]:
     return given if is_gathered(op) else (*given, *REACTS_ALONE)
 
 
-def wants_context_id(op: GroupConstruct) -> bool:
-    """Return True if a construct asks for a context id."""
-    return any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in op.directives)
+def wants_context_id(directives: Iterable[Info]) -> bool:
+    """Return True if the directives of a construct or an invitation ask for a context id."""
+    return any(info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in directives)
 
 
 def is_gathered(op: GroupConstruct) -> bool:

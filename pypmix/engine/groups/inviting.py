@@ -17,6 +17,7 @@ Facts of libpmix 7's client, which the other side may run:
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
+from pypmix.engine.groups.constructing import wants_context_id
 from pypmix.engine.groups.election import GRACE
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
@@ -117,14 +118,45 @@ ROUTING = frozenset(
 """The keys that events about invitations use themselves."""
 
 
-class Invitation:
+class InvitationRecord:
+    """The facts about an invitation that its leader and the invited procs share.
+
+    Args:
+        name: The group's name.
+        infos: The infos of a message about the invitation.
+
+    Attributes:
+        token: Identifies the invitation; empty if the leader runs another library.
+        term: The number of its leader.
+        version: The version of the list of invited procs.
+        directives: The directives of the first leader.
+        done: Called with the outcome.
+    """
+
+    def __init__(self, name: str, infos: tuple[Info, ...] = ()) -> None:
+        self.name = name
+        self.read(infos)
+        self.directives: tuple[Info, ...] = ()
+        self.done: Done[GroupResults] | None = None
+
+    def read(self, infos: tuple[Info, ...]) -> None:
+        """Read token, term and version from the infos of a message."""
+        self.token = found(infos, INVITATION, str) or ""
+        self.term = found(infos, TERM, int) or 1
+        self.version = found(infos, VERSION, int) or 1
+
+    @property
+    def stamp(self) -> tuple[Info, ...]:
+        """The infos that identify the invitation in a message."""
+        return text(INVITATION, self.token), size(TERM, self.term), size(VERSION, self.version)
+
+
+class Invitation(InvitationRecord):
     """An invitation that this process leads."""
 
     def __init__(self, name: str, token: str, order: Iterable[Proc], directives: tuple[Info, ...]) -> None:
-        self.name = name
+        super().__init__(name)
         self.token = token
-        self.term = 1
-        self.version = 1
         self.order = list(order)
         """The invited procs and the leader, in the order of the membership."""
         self.invitees: dict[Proc, str] = {}
@@ -132,7 +164,6 @@ class Invitation:
         self.contributions: dict[Proc, tuple[Info, ...]] = {}
         self.directives = directives
         self.answers: Callable[[GroupAnswer], None] | None = None
-        self.done: Done[GroupResults] | None = None
         self.complete = False
         self.state = States.START
         self.missing = False
@@ -279,36 +310,25 @@ class Inviting:
 
     def take_over(
         self,
-        name: str,
-        token: str,
-        *,
+        record: InvitationRecord,
         members: tuple[Proc, ...],
-        directives: tuple[Info, ...],
         contributions: tuple[Info, ...],
-        term: int,
-        version: int,
         done: Done[GroupResults],
     ) -> None:
         """Lead an invitation whose leader has failed: all procs that had accepted accept again.
 
         Args:
-            name: The group's name.
-            token: Which invitation it is.
+            record: The invitation as this process knows it, in its own term.
             members: The invited procs.
-            directives: The directives of the failed leader.
             contributions: The contributions of this process.
-            term: The term of this process as leader.
-            version: The version of the membership that this process knows.
             done: Called with the outcome.
         """
-        has_ended = self._agent.standing.has_exited
+        name, has_ended = record.name, self._agent.standing.has_exited
         order = [each for each in dict.fromkeys(members) if each == self._me or not has_ended(each)]
         if self._me not in order:
             order.append(self._me)
-        invitation = Invitation(name, token, order, directives)
-        invitation.term = term
-        invitation.version = version
-        invitation.done = done
+        invitation = Invitation(name, record.token, order, record.directives)
+        invitation.term, invitation.version, invitation.done = record.term, record.version, done
         for each in order:
             if each != self._me:
                 invitation.step(each, Answer.WAS_INVITED)
@@ -379,13 +399,13 @@ class Inviting:
         states = invitation.invitees
         invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
         if to:
-            infos = (*self._stamp(invitation), procs(keys.GROUP_MEMBERSHIP, invitation.order))
+            infos = (*invitation.stamp, procs(keys.GROUP_MEMBERSHIP, invitation.order))
             self._port.submit(say(MEMBERS, invitation.name, to, infos), ignore)
 
     def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
         """Return the infos of the event that invites procs."""
         asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
-        return (procs(keys.GROUP_MEMBERSHIP, invitation.order), *self._stamp(invitation), *asked)
+        return (procs(keys.GROUP_MEMBERSHIP, invitation.order), *invitation.stamp, *asked)
 
     def _remind(self, invitation: Invitation, wait: float) -> None:
         """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
@@ -560,18 +580,15 @@ class Inviting:
         return name_proc(proc, common_job((self._me, *invitation.invitees)))
 
     def _find(self, event: Notification) -> Invitation | None:
-        """Return the invitation that an answer is about, which libpmix does not name."""
-        name = found(event.infos, keys.GROUP_ID, str)
-        if name is None:
-            for invitation in self._under_way.values():
-                if invitation.invitees.get(event.source) == PENDING:
-                    return invitation
+        """Return the invitation that a message is about, which libpmix does not name."""
+        name, source, token = named(event), event.source, found(event.infos, INVITATION, str)
+        if not name:
+            under_way = self._under_way.values()
+            return next((each for each in under_way if each.invitees.get(source) == PENDING), None)
+        invitation = self._under_way.get(name)
+        if invitation is None or source not in invitation.invitees or token not in (None, "", invitation.token):
             return None
-        found_here = self._under_way.get(name)
-        token = found(event.infos, INVITATION, str)
-        if found_here is None or event.source not in found_here.invitees or token not in (None, "", found_here.token):
-            return None
-        return found_here
+        return invitation
 
     def _find_later(self, event: Notification) -> Invitation | None:
         """Find the invitation for an acceptance by a proc that only the previous leader invited."""
@@ -585,27 +602,21 @@ class Inviting:
 
     # Messages of the others' libraries
 
-    def _find_spoken(self, event: Notification) -> Invitation | None:
-        invitation = self._under_way.get(named(event))
-        if invitation is None or found(event.infos, INVITATION, str) != invitation.token:
-            return None
-        return invitation if event.source in invitation.invitees else None
-
     def _knows_members(self, event: Notification) -> None:
-        invitation = self._find_spoken(event)
+        invitation = self._find(event)
         if invitation is not None and found(event.infos, VERSION, int) == invitation.version:
             invitation.unsure.discard(event.source)
             self._advance(invitation)
 
     def _note_unanswered(self, event: Notification) -> None:
-        invitation = self._find_spoken(event)
+        invitation = self._find(event)
         if invitation is None:
             self._refuse(event)
         else:
             invitation.ours.add(event.source)
 
     def _gives_up(self, event: Notification) -> None:
-        invitation = self._find_spoken(event)
+        invitation = self._find(event)
         if invitation is None:
             self._refuse(event)
         else:
@@ -624,43 +635,27 @@ class Inviting:
     # The context id
 
     def _ask_for_context(self, invitation: Invitation) -> None:
-        if not any(
-            info.key == keys.GROUP_ASSIGN_CONTEXT_ID and info.value.data is not False for info in invitation.directives
-        ):
+        """Take the context id of a group of this process alone, as hosts give one with each construct."""
+        if not wants_context_id(invitation.directives):
             return
         invitation.waits_for_context = True
-        ways = [self._construct_for_context, self._control_for_context]
-        if self._port.support.numbers_jobs:
-            ways.reverse()
+        name, directives = f"pypmix:{invitation.token}:{invitation.term}", (flag(keys.GROUP_ASSIGN_CONTEXT_ID),)
 
-        def take(context: int | None) -> None:
-            if context is None and ways:
-                ways.pop(0)(invitation, take)
-            else:
-                self._has_context(invitation, context)
+        def constructed(results: GroupResults | None, _error: BaseException | None) -> None:
+            if results is None:
+                # The library misreads this server's answers to constructs.
+                control = JobControl((), (*directives, text(keys.GROUP_ID, invitation.name)))
+                self._port.submit(control, controlled)
+                return
+            self._port.submit(GroupDestruct(name), ignore)
+            self._set_context(invitation, results.context_id)
 
-        take(None)
+        def controlled(infos: tuple[Info, ...] | None, _error: BaseException | None) -> None:
+            self._set_context(invitation, found(infos or (), keys.GROUP_CONTEXT_ID, int))
 
-    def _control_for_context(self, invitation: Invitation, finish: Callable[[int | None], None]) -> None:
-        def done(infos: tuple[Info, ...] | None, error: BaseException | None) -> None:
-            finish(None if error is not None or infos is None else found(infos, keys.GROUP_CONTEXT_ID, int))
+        self._port.submit(GroupConstruct(name, (self._me,), directives), constructed)
 
-        self._port.submit(
-            JobControl((), (flag(keys.GROUP_ASSIGN_CONTEXT_ID), text(keys.GROUP_ID, invitation.name))), done
-        )
-
-    def _construct_for_context(self, invitation: Invitation, finish: Callable[[int | None], None]) -> None:
-        """Take the context id of a group of this process alone: older launchers assign none in another way."""
-        name = f"pypmix:{invitation.token}:{invitation.term}"
-
-        def done(results: GroupResults | None, error: BaseException | None) -> None:
-            if error is None:
-                self._port.submit(GroupDestruct(name), ignore)
-            finish(None if results is None else results.context_id)
-
-        self._port.submit(GroupConstruct(name, (self._me,), (flag(keys.GROUP_ASSIGN_CONTEXT_ID),)), done)
-
-    def _has_context(self, invitation: Invitation, context: int | None) -> None:
+    def _set_context(self, invitation: Invitation, context: int | None) -> None:
         invitation.context = context
         invitation.waits_for_context = False
         self._advance(invitation)
@@ -690,7 +685,7 @@ class Inviting:
         infos = [
             procs(keys.GROUP_MEMBERSHIP, members),
             proc(keys.GROUP_LEADER, self._me),
-            *self._stamp(invitation),
+            *invitation.stamp,
             flag(PARTIAL, partial),
         ]
         if invitation.context is not None:
@@ -769,12 +764,8 @@ class Inviting:
     def _send_abort(self, invitation: Invitation, to: Iterable[Proc], why: str) -> None:
         to = tuple(to)
         if to:
-            infos = (*self._stamp(invitation), text(REASON, why))
+            infos = (*invitation.stamp, text(REASON, why))
             self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, invitation.name, to, infos), ignore)
-
-    def _stamp(self, invitation: Invitation) -> tuple[Info, ...]:
-        term, version = size(TERM, invitation.term), size(VERSION, invitation.version)
-        return text(INVITATION, invitation.token), term, version
 
     def _end(self, invitation: Invitation, what: str) -> None:
         invitation.state = States.step(invitation.state, what)

@@ -23,6 +23,7 @@ from pypmix.engine.groups.inviting import (
     ROUTING,
     UNANSWERED,
     VERSION,
+    InvitationRecord,
     contributed,
     timeout_in,
 )
@@ -36,10 +37,10 @@ from pypmix.engine.groups.talk import (
     found,
     keep,
     listed,
+    named,
     proc,
     procs,
     say,
-    size,
     text,
     verdict_of,
 )
@@ -66,25 +67,32 @@ MAX_OPEN = 1024
 Key = tuple[str, Proc]
 
 
-class _Invited:
-    def __init__(self, name: str, origin: Proc) -> None:
-        self.name = name
+class _Invited(InvitationRecord):
+    """An invitation to this process; the last ones that have ended are kept.
+
+    A program may answer late, and a leader that does not know of the end may ask again.
+    """
+
+    def __init__(self, name: str, origin: Proc, infos: tuple[Info, ...] = ()) -> None:
+        super().__init__(name, infos)
         self.origin = origin
         """The proc that has invited this process, by which its program knows the invitation."""
         self.leader = origin
-        self.token = ""
-        self.term = 1
-        self.version = 1
         self.members: tuple[Proc, ...] = ()
         """All invited procs and the leader; empty if they are not known."""
-        self.directives: tuple[Info, ...] = ()
         self.contributions: tuple[Info, ...] = ()
         self.state = Invitee.START
         self.gives_up = False
         self.made: tuple[Proc, ...] = ()
         """The members, if the event that completes the group arrived after the end of its leader."""
-        self.done: Done[GroupResults] | None = None
         self.timer: Timer | None = None
+        self.results: GroupResults | None = None
+        self.error: BaseException | None = None
+        """The outcome, if the program had not answered before it."""
+        self.reason = ""
+        """Why this process is not in the group."""
+        self.left = False
+        """Whether this process had accepted and has ended the invitation all the same: a leader may not know that."""
 
     @property
     def key(self) -> Key:
@@ -110,20 +118,6 @@ class _Invited:
         self.state = Invitee.step(self.state, what)
 
 
-class _Past:
-    """The outcome of an invitation, for a program that answers late and a leader that asks again."""
-
-    def __init__(self, record: _Invited) -> None:
-        self.token = record.token
-        self.term = record.term
-        self.version = record.version
-        self.results: GroupResults | None = None
-        self.error: BaseException | None = None
-        self.reason = ""
-        self.left = False
-        """Whether this process had accepted and has ended the invitation all the same: a leader may not know that."""
-
-
 class Joining:
     """The invitations to this process."""
 
@@ -132,7 +126,7 @@ class Joining:
         self._port = agent.port
         self._me = agent.port.proc
         self._open: dict[Key, _Invited] = {}
-        self._past: dict[Key, _Past] = {}
+        self._past: dict[Key, _Invited] = {}
         agent.hear(MEMBERS, self._members_changed)
         agent.hear(GONE, self._handle_withdrawal)
         agent.hear(REMINDS, self._is_reminded)
@@ -220,7 +214,7 @@ class Joining:
             raise PMIxError(taken, status=statuses.ERR_EXISTS, hint="the invitation was declined")
         self._accept(record, op, done)
 
-    def _answer_late(self, op: GroupJoin, past: _Past, done: Done[GroupResults]) -> bool:
+    def _answer_late(self, op: GroupJoin, past: _Invited, done: Done[GroupResults]) -> bool:
         """Answer a program whose invitation has ended already. Return False if no outcome is kept for it."""
         if past.results is None and past.error is None:
             return False
@@ -240,10 +234,7 @@ class Joining:
 
         The program passes the infos of the invitation in its directives, with its own contributions.
         """
-        record = _Invited(op.group, op.leader)
-        record.token = found(op.directives, INVITATION, str) or ""
-        record.term = found(op.directives, TERM, int) or 1
-        record.version = found(op.directives, VERSION, int) or 1
+        record = _Invited(op.group, op.leader, op.directives)
         record.members = listed(op.directives, keys.GROUP_MEMBERSHIP)
         record.directives = tuple([info for info in op.directives if info.key in HANDED_ON])
         self._take_in(record)
@@ -269,7 +260,7 @@ class Joining:
             self._send_acceptance(record)
 
     def _send_acceptance(self, record: _Invited) -> None:
-        infos = (*self._stamp(record), *record.contributions)
+        infos = (*record.stamp, *record.contributions)
         if record.term > 1:
             infos = (procs(keys.GROUP_MEMBERSHIP, record.members), *infos)
 
@@ -280,9 +271,8 @@ class Joining:
         self._port.submit(event(statuses.GROUP_INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
 
     def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
-        past, leaderless = _Past(record), record.failed
-        past.reason = reason
-        self._close(record, past, Invitee.DECLINES)
+        leaderless, record.reason = record.failed, reason
+        self._close(record, Invitee.DECLINES)
         self._choose_no_more(record)
 
         def sent(_: object, error: BaseException | None) -> None:
@@ -292,7 +282,7 @@ class Joining:
         if leaderless:
             sent(None, None)
         else:
-            self._send_decline(record.name, record.leader, self._stamp(record), reason, sent)
+            self._send_decline(record.name, record.leader, record.stamp, reason, sent)
 
     def _send_decline(self, name: str, leader: Proc, stamp: tuple[Info, ...], reason: str, sent: Done[None]) -> None:
         infos = (*stamp, text(REASON, reason)) if reason else stamp
@@ -314,13 +304,11 @@ class Joining:
                 record.done = done
                 return
         else:
-            past, leaderless = _Past(record), record.failed
-            past.left = True
-            past.reason = why
-            self._close(record, past, Invitee.TIME_OUT)
+            leaderless, record.left, record.reason = record.failed, True, why
+            self._close(record, Invitee.TIME_OUT)
             self._choose_no_more(record)
             if not leaderless:
-                self._send_decline(record.name, record.leader, self._stamp(record), why, ignore)
+                self._send_decline(record.name, record.leader, record.stamp, why, ignore)
         if done is not None:
             done(None, error)
 
@@ -328,56 +316,53 @@ class Joining:
 
     def _is_news(self, event: Notification) -> bool:
         """Return True if the program should see this invitation; repeated ones are answered here."""
-        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str) or ""
-        if name is None:
+        name, news = named(event), InvitationRecord(named(event), event.infos)
+        if not name:
             return True
         if event.source == self._me:
             # Servers of 4.2 may name the receiver of a kept event as its source; the leader's reminder corrects it.
             inviting = self._agent.made("inviting")
-            return not found(event.infos, INVITATION, str) or (inviting is not None and inviting.leads(name))
-        term = found(event.infos, TERM, int) or 1
+            return not news.token or (inviting is not None and inviting.leads(name))
         for record in self._open.values():
             if (
                 record.name == name
-                and record.token == token
-                and (token or event.source in (record.origin, record.leader))
+                and record.token == news.token
+                and (news.token or event.source in (record.origin, record.leader))
             ):
                 # The first leader repeats an invitation if the server is late; it has the answer, or will get it.
-                if term > 1 and record.leader == event.source and not record.failed and not record.leads:
+                if news.term > 1 and record.leader == event.source and not record.failed and not record.leads:
                     self._answer_again(record)
                 return False
-        for past in self._past.values() if token else ():
-            if past.token == token and past.term < term:
+        for past in [each for each in self._past.values() if news.token and each.token == news.token]:
+            if past.term < news.term:
                 # A new leader does not know that this process has ended the invitation.
                 reason = past.reason or "it is not invited any more"
-                self._send_decline(name, event.source, (text(INVITATION, token),), reason, ignore)
+                self._send_decline(name, event.source, news.stamp[:1], reason, ignore)
                 return False
-            if past.token == token and past.term == term and (found(event.infos, VERSION, int) or 1) <= past.version:
+            if past.term == news.term and news.version <= past.version:
                 # The server has kept it, and the leader has repeated it in the meantime.
                 return False
         if len(self._open) >= MAX_OPEN:
-            self._send_decline(name, event.source, (text(INVITATION, token),), "it has too many invitations", ignore)
+            self._send_decline(name, event.source, news.stamp[:1], "it has too many invitations", ignore)
             return False
         return True
 
     def _answer_again(self, record: _Invited) -> None:
         if record.gives_up:
-            self._port.submit(say(GIVES_UP, record.name, (record.leader,), self._stamp(record)), ignore)
+            self._port.submit(say(GIVES_UP, record.name, (record.leader,), record.stamp), ignore)
         elif record.joins:
             self._send_acceptance(record)
         else:
-            self._port.submit(say(UNANSWERED, record.name, (record.leader,), self._stamp(record)), ignore)
+            self._port.submit(say(UNANSWERED, record.name, (record.leader,), record.stamp), ignore)
 
     def _invited(self, event: Notification) -> None:
-        name = found(event.infos, keys.GROUP_ID, str)
-        if name is None or event.source == self._me:
+        name = named(event)
+        if not name or event.source == self._me:
             return
         record = self._open.get((name, event.source))
         if record is None or not record.joins or record.token:
             record = _Invited(name, event.source)
-        record.token = found(event.infos, INVITATION, str) or ""
-        record.term = found(event.infos, TERM, int) or 1
-        record.version = found(event.infos, VERSION, int) or 1
+        record.read(event.infos)
         members = listed(event.infos, keys.GROUP_MEMBERSHIP) or self._in_range(event)
         record.members = tuple(dict.fromkeys(members))
         record.directives = tuple([info for info in event.infos if info.key not in ROUTING])
@@ -392,9 +377,9 @@ class Joining:
             # The last answer of this process to it may still be on its way.
             return
         for record in self._open.values():
-            if record.token == token and record.name == found(event.infos, keys.GROUP_ID, str):
+            if record.token == token and record.name == named(event):
                 if not record.joins and record.leader == event.source:
-                    self._port.submit(say(UNANSWERED, record.name, (event.source,), self._stamp(record)), ignore)
+                    self._port.submit(say(UNANSWERED, record.name, (event.source,), record.stamp), ignore)
                 return
         infos = tuple([info for info in event.infos if info.key not in (SAYS, keys.EVENT_DO_NOT_CACHE)])
         self._port.handlers.start_chain(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
@@ -408,26 +393,25 @@ class Joining:
 
     def _members_changed(self, event: Notification) -> None:
         for record in self._open.values():
-            if record.name == found(event.infos, keys.GROUP_ID, str) and record.leader == event.source:
+            if record.name == named(event) and record.leader == event.source:
                 version = found(event.infos, VERSION, int) or 0
                 if record.failed or found(event.infos, INVITATION, str) != record.token or version < record.version:
                     continue
                 record.members = listed(event.infos, keys.GROUP_MEMBERSHIP)
                 record.version = version
-                self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), self._stamp(record)), ignore)
+                self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), record.stamp), ignore)
 
     def _handle_withdrawal(self, event: Notification) -> None:
         for record in list(self._open.values()):
-            if record.name == found(event.infos, keys.GROUP_ID, str) and record.leader == event.source:
+            if record.name == named(event) and record.leader == event.source:
                 self._end_with(
                     record, statuses.GROUP_CONSTRUCT_ABORT, "the invitation was withdrawn, or its time is over"
                 )
 
     def _completed(self, event: Notification) -> None:
-        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
-        if name is None or event.source == self._me:
+        name, token, infos = named(event), found(event.infos, INVITATION, str), event.infos
+        if not name or event.source == self._me:
             return
-        infos = event.infos
         if found(infos, keys.GROUP_LEADER, Proc) is None:
             infos = (*infos, proc(keys.GROUP_LEADER, event.source))
         infos = tuple([info for info in infos if info.key != keys.EVENT_CUSTOM_RANGE])
@@ -453,29 +437,22 @@ class Joining:
             self._port.submit(_departure_event(name, others, self._me), ignore)
 
     def _aborted(self, event: Notification) -> None:
-        name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
+        name, token = named(event), found(event.infos, INVITATION, str)
         why = found(event.infos, REASON, str) or "the leader has given it up"
         meant = [
             each
             for each in self._open.values()
-            if name in (None, each.name) and each.leader == event.source and token in (None, each.token)
+            if name in ("", each.name) and each.leader == event.source and token in (None, each.token)
         ]
         for record in meant:
             if not record.leads:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
-        if name is not None and token and event.source != self._me and not self._has_seen(token):
+        seen = any(each.token == token for each in (*self._open.values(), *self._past.values()))
+        if name and token and event.source != self._me and not seen:
             # The invitation itself arrives later if a server has kept it for a handler; that group cannot be joined.
-            record = _Invited(name, event.source)
-            record.token = token
-            record.term, record.version = found(event.infos, TERM, int) or 1, found(event.infos, VERSION, int) or 1
+            record = _Invited(name, event.source, event.infos)
             self._take_in(record)
             self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
-
-    def _has_seen(self, token: str) -> bool:
-        """Return True if this process has, or has had, this invitation."""
-        return any(record.token == token for record in self._open.values()) or any(
-            past.token == token for past in self._past.values()
-        )
 
     # A leader that fails
 
@@ -517,7 +494,7 @@ class Joining:
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Apply the answer of a handler that gives up, even if there is a new leader already."""
-        name, failed = found(event.infos, keys.GROUP_ID, str), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
+        name, failed = named(event), found(event.infos, keys.EVENT_AFFECTED_PROC, Proc)
         if failed is None or verdict_of(status, results) != ABORT:
             return
         for record in list(self._open.values()):
@@ -533,7 +510,7 @@ class Joining:
         if leader is None:
             if outcome.status == statuses.GROUP_CONSTRUCT_ABORT:
                 why = "an invited proc has given it up when the leader failed"
-                infos = (text(keys.GROUP_ID, record.name), *self._stamp(record), text(REASON, why))
+                infos = (text(keys.GROUP_ID, record.name), *record.stamp, text(REASON, why))
                 aborted = Notification(statuses.GROUP_CONSTRUCT_ABORT, self._me, RANGE_PROC_LOCAL, infos)
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
                 self._port.handlers.start_chain(aborted, False)
@@ -561,7 +538,7 @@ class Joining:
         why = f"its leader {self._me} is in another group of this name"
         others = [each for each in record.members if each != self._me and not self._agent.standing.has_exited(each)]
         if others:
-            infos = (*self._stamp(record), text(REASON, why))
+            infos = (*record.stamp, text(REASON, why))
             self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), ignore)
         self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
@@ -574,16 +551,7 @@ class Joining:
             if self._open.get(record.key) is record:
                 self._finish(record, results, error)
 
-        self._agent.part("inviting", "Inviting").take_over(
-            record.name,
-            record.token,
-            members=record.members,
-            directives=record.directives,
-            contributions=record.contributions,
-            term=record.term,
-            version=record.version,
-            done=done,
-        )
+        self._agent.part("inviting", "Inviting").take_over(record, record.members, record.contributions, done)
 
     # The end
 
@@ -615,25 +583,25 @@ class Joining:
         self._finish(record, None, error)
 
     def _finish(self, record: _Invited, results: GroupResults | None, error: BaseException | None) -> None:
-        past = _Past(record)
-        if record.done is None:
-            past.results, past.error = results, error
+        done, record.done = record.done, None
+        if done is None:
+            record.results, record.error = results, error
         if error is not None:
-            past.reason = "it has ended the invitation"
-            past.left = record.joins and not record.made
-        self._close(record, past, Invitee.STANDS if error is None else Invitee.ENDS)
+            record.reason = "it has ended the invitation"
+            record.left = record.joins and not record.made
+        self._close(record, Invitee.STANDS if error is None else Invitee.ENDS)
         if error is not None:
             self._choose_no_more(record)
             self._leave(record.name, record.made)
-        if record.done is not None:
-            record.done(results, error)
+        if done is not None:
+            done(results, error)
 
-    def _close(self, record: _Invited, past: _Past, what: str) -> None:
+    def _close(self, record: _Invited, what: str) -> None:
         if record.timer is not None:
             record.timer.cancel()
             record.timer = None
         self._open.pop(record.key, None)
-        keep(self._past, record.key, past)
+        keep(self._past, record.key, record)
         record.step(what)
         self._agent.abandoned(record.name)
 
@@ -641,9 +609,6 @@ class Joining:
         elections = self._agent.made("election")
         if elections is not None:
             elections.drop(record.name, record.leader)
-
-    def _stamp(self, record: _Invited) -> tuple[Info, ...]:
-        return text(INVITATION, record.token), size(TERM, record.term), size(VERSION, record.version)
 
 
 def _departure_event(name: str, members: list[Proc], leaver: Proc) -> Any:

@@ -77,7 +77,7 @@ class GroupPort:
         self.steps = Steps(self._fail)
         self.proc = session.proc
         self.server_release = session.server_release
-        support = self.support = support_of(has_own_server(session), session.server_release)
+        support = self.support = support_of(has_own_server(session))
         self.recorded = True
         self.agent = Agent(self, stamps=support.decides)
         self._constructed: dict[str, tuple[Proc, ...]] = {}

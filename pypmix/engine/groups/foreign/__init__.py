@@ -8,10 +8,6 @@ from __future__ import annotations
 from pypmix.standard import statuses
 from pypmix.standard.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from pypmix.standard.releases import Release
-
 ENDS = (statuses.ERR_PROC_ABORTED, statuses.PROC_TERMINATED)
 """The events of procs that end: each server of ours reports every end under one of these."""
 
@@ -24,9 +20,6 @@ FURTHER_ENDS = (
 """The further events under which other servers may report an end: `PROC_TERM_WO_SYNC`, `EVENT_PROC_TERMINATED`,
 `PROC_ABORTED_BY_SIG` and `EXIT_NONZERO_TERM`."""
 
-JOBS_CONTEXT_ID = (6, 0, 0)
-"""The first release whose servers may give a context id for a job control."""
-
 
 class Support(Record):
     """The services of a server for the groups of its clients.
@@ -37,7 +30,6 @@ class Support(Record):
             members end. Otherwise the members do.
         reports_failures: It reports members and leaders that fail.
         keeps_events: It keeps all events for handlers that are registered later.
-        numbers_jobs: It gives a context id for a job control.
         answers_partially: It answers an incomplete construct with the group, and names missing procs.
         identifies_callers: It knows which procs have called a collective: a caller can withdraw, and is told who took
             part.
@@ -48,21 +40,19 @@ class Support(Record):
     decides: bool = False
     reports_failures: bool = False
     keeps_events: bool = False
-    numbers_jobs: bool = False
     answers_partially: bool = False
     identifies_callers: bool = False
     ends: tuple[int, ...] = (*ENDS, *FURTHER_ENDS)
 
 
-OWN = Support(("constructing", "Constructing"), True, True, True, True, True, True, ENDS)
+OWN = Support(("constructing", "Constructing"), True, True, True, True, True, ENDS)
 """The support of servers of the Python engine."""
 
 
-def support_of(same_engine: bool, release: Release) -> Support:
-    """Return the support of a server.
+FOREIGN = Support()
+"""The support of all other servers."""
 
-    Args:
-        same_engine: Whether it is of the Python engine.
-        release: Its release; zeros if it does not report one.
-    """
-    return OWN if same_engine else Support(numbers_jobs=release >= JOBS_CONTEXT_ID)
+
+def support_of(same_engine: bool) -> Support:
+    """Return the support of a server, which may be of the Python engine."""
+    return OWN if same_engine else FOREIGN

@@ -115,7 +115,7 @@ def directives_for(op: GroupConstruct | GroupDestruct, server: Release) -> tuple
     if server < LOCAL:
         given = tuple([info for info in given if info.key != keys.GROUP_LOCAL_ONLY])
     floor, end = ONLY_WITH_CONTEXT_ID
-    if floor <= server < end and isinstance(op, GroupConstruct) and not wants_context_id(op):
+    if floor <= server < end and isinstance(op, GroupConstruct) and not wants_context_id(op.directives):
         given = (*[info for info in given if info.key != keys.GROUP_ASSIGN_CONTEXT_ID], _ASSIGN)
     return given
 

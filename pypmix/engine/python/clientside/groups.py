@@ -73,7 +73,7 @@ class GroupPort:
         self._steps = Steps(self._fail)
         self.proc = client.proc
         self.server_release = client.release
-        support = self.support = support_of(client.adapts, client.release)
+        support = self.support = support_of(client.adapts)
         self.construct: Callable[[Call], None] = self.begin
         self.destruct: Callable[[Call], None] = self.begin
         if support.decides:
