@@ -316,11 +316,11 @@ class Daemon(ServingManager):
             data = os.read(0, 1 << 16)
         except OSError:
             data = b""
-        if data and self._relayed:
+        if data:
             self.leave("the launcher has ended the session")
-        elif not data and self._relayed and self._has_met:
+        elif self._relayed and self._has_met:
             self._unheard()
-        elif not data:
+        else:
             self.leave("the launcher has gone", "what had started it has ended")
 
     def _unheard(self) -> None:

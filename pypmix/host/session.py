@@ -15,6 +15,7 @@ with former nodes; the other servers send it all else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -216,8 +217,10 @@ class _Daemon:
             loop.unwatch(self.started.stdout)
 
     def dismiss(self) -> None:
-        """Close its standard input; it leaves then."""
+        """Order it to leave: write a line to its standard input, and close that."""
         if self.started.stdin >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self.started.stdin, b"\n")
             os.close(self.started.stdin)
             self.started.stdin = NOT_OURS
 

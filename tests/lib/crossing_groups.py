@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pypmix.host.exchange import Crossing, Exchange, Hub
 from pypmix.host.exchange.localserver import LOST
-from pypmix.standard import attrs
+from pypmix.standard import attrs, statuses
 from pypmix.standard.errors import PMIxError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.types import Proc
@@ -70,7 +70,7 @@ class Node:
         del self.jobs[nspace]
 
     def notify(self, event):
-        assert event.code in LOST, event
+        assert event.code in (*LOST, statuses.TALK), event
 
     def ask(self, op, done=None, requestor=None):
         if self.alive:

@@ -222,6 +222,14 @@ def test_a_root_that_returns_numbers_anew():
     assert not state.has_basis("n002", basis)
 
 
+def test_nobody_gets_entries_at_the_end_of_a_session():
+    session = described(4)
+    session.crossings["n001"].departed(Proc("job", 1))
+    session.exchanges[LAUNCHER].conclude()
+    session.hub.run()
+    assert session.hub.messages == {"n001": 1}
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_all_get_each_message_once_whoever_is_lost_or_joins(seed):
     """Servers join, are lost, are slow and tell all; each that stays has got everything once."""

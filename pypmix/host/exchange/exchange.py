@@ -240,7 +240,7 @@ class Exchange:
         self.membership.launcher = launcher
 
     def conclude(self) -> None:
-        """The session ends: its root declares no further losses."""
+        """The session ends: its root declares no further losses, and sends no entries."""
         self.membership.is_closing = True
 
     def now(self) -> float:

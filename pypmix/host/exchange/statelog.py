@@ -215,7 +215,7 @@ class StateLog:
 
     def flush(self) -> None:
         """Send the numbered entries to all others that have not got them; in a callback of the exchange."""
-        if not self._numbered:
+        if not self._numbered or self._exchange.membership.is_closing:
             return
         self._flushed = self._exchange.now()
         outbox, data = self._exchange.outbox, self._write_order(tuple(self._numbered))
