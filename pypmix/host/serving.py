@@ -55,6 +55,11 @@ LIVES = (ClientConnected, ClientFinalized, ClientLost)
 """Upcalls about the connection or the end of a client."""
 
 
+def is_debug_event(op: Op[Any]) -> bool:
+    """Return True if a client has raised an event about ranks that stop for a debugger."""
+    return type(op).__name__ == NOTIFY and op.code in DEBUG_EVENTS  # type: ignore[attr-defined]
+
+
 class WaitingPulls:
     """The pulls of output that wait for their answer."""
 
@@ -96,9 +101,18 @@ class ServingManager(Manager):
             self.note(node, op)
             upcall.reply()
             return
-        kind = type(op).__name__
-        if kind == NOTIFY and op.code in DEBUG_EVENTS and self._debug(node, upcall):  # type: ignore[attr-defined]
+        if is_debug_event(op):
+            self.note_debug_event(upcall)
+        self.answer_upcall(node, upcall)
+
+    def answer_upcall(self, node: HostNode, upcall: Upcall) -> None:
+        """Answer an upcall that has been noted, on the engine's thread."""
+        op = upcall.op
+        # The servers have passed a release on; the others get what a daemon's clients raised from that daemon.
+        if is_debug_event(op) and not (op.code == DEBUGGER_RELEASE and node.here):  # type: ignore[attr-defined]
+            upcall.reply()
             return
+        kind = type(op).__name__
         crossings = self._crossings
         if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
             return
@@ -123,16 +137,15 @@ class ServingManager(Manager):
         except RuntimeError:
             upcall.fail(LostConnection("the host has closed", operation=op.name))
 
-    def _debug(self, node: HostNode, upcall: Upcall) -> bool:
-        """Schedule the effect of an event about stopped ranks; return True if it is for no other client."""
+    def note_debug_event(self, upcall: Upcall) -> None:
+        """Schedule the effect of an event about stopped ranks, on the engine's thread."""
         from pypmix.host.debugging import take
 
-        self.turns.add(upcall.requestor, partial(take, self, upcall))
-        # The servers have passed a release on; the others get what a daemon's clients raised from that daemon.
-        if upcall.op.code == DEBUGGER_RELEASE and node.here:  # type: ignore[attr-defined]
-            return False
-        upcall.reply()
-        return True
+        try:
+            self.turns.add(upcall.requestor, partial(take, self, upcall))
+        except RuntimeError:
+            # The host has closed, and its jobs have ended.
+            return
 
     def note(self, node: HostNode, op: Op[Any]) -> None:
         """Record an upcall about the life of a client, on the engine's thread, before the client is answered."""

@@ -17,6 +17,7 @@ from pypmix import attrs
 from pypmix.host import Host
 
 class Manager(Host):
+    {methods}
     async def spawn(self, request):
         if {default}:
             return self.default(request)
@@ -62,8 +63,8 @@ def manage(request, job_folder):
     pairings.require_client(client)
     jobs = Jobs(job_folder)
 
-    def run(command, default="False", given=False, directives="None"):
-        code = MANAGER.format(default=default, given=given, directives=directives)
+    def run(command, default="False", given=False, directives="None", methods=""):
+        code = MANAGER.format(default=default, given=given, directives=directives, methods=methods)
         line = [sys.executable, "-c", code, *command]
         return jobs.begin(line, environment=pairings.client_environment(client)).wait()
 
@@ -92,6 +93,23 @@ def test_ranks_of_a_launch_stop(manage, command, stopped):
     assert "exit code 0\n" in job.stdout
     # All ranks were held until the release.
     assert job.stdout.index("stopped at") < job.stdout.index("hello from")
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        "def notify_event(self, request): print('event', int(request.code), flush=True)",
+        "async def notify_event(self, request): return self.default(request)",
+    ],
+    ids=["answers", "leaves it to the default"],
+)
+@pytest.mark.parametrize("stop", ["IN_INIT", "ON_EXEC"])
+def test_ranks_of_a_launch_stop_where_the_host_has_a_method_for_events(manage, methods, stop):
+    job = manage(debugger(f"attrs.DEBUG_STOP_{stop}(True)"), methods=methods)
+    assert job.exit_code == 0, job.report()
+    point = {"IN_INIT": "pmix-init", "ON_EXEC": "pmix-exec"}[stop]
+    assert job.stdout.count(f"stopped at {point} {ALL}\n") == 1
+    assert "exit code 0\n" in job.stdout
 
 
 def test_the_directives_of_a_launch_can_be_given(manage):

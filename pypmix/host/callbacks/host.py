@@ -15,7 +15,7 @@ from pypmix.host.callbacks.dispatcher import PATIENCE, Dispatcher, is_async, set
 from pypmix.host.callbacks.jobs import Jobs
 from pypmix.host.callbacks.processes import running_loop, to_the_end
 from pypmix.host.callbacks.upcalls import METHODS, Upcalls, find_route
-from pypmix.host.serving import LIVES
+from pypmix.host.serving import LIVES, is_debug_event
 from pypmix.lazy import renamed
 from pypmix.server import Server
 from pypmix.standard.errors import (
@@ -260,6 +260,9 @@ class Host(Upcalls, Jobs):
             return
         if type(op) in _NOTED:
             manager.note(manager.node, op)
+        elif is_debug_event(op):
+            # Ranks of `launch` may wait for it, even if the host has a method for events.
+            manager.note_debug_event(upcall)
         name, kind = find_route(op)
         found = self._all or self._handlers.get(name)
         if found is not None:

@@ -241,7 +241,8 @@ class HostManager(ServingManager):
         except PMIxError as error:
             upcall.fail(error)
         else:
-            super().upcall(node, upcall)
+            # `Host` has noted it before.
+            self.answer_upcall(node, upcall)
 
     def _check_user(self, upcall: Upcall) -> None:
         """Raise `PermissionDenied` if only this user and root may request an upcall, and its client is of another user.
