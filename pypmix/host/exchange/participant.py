@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Spread, Timer
+    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Spread, Timer
     from pypmix.host.exchange.searches import Server
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
@@ -156,6 +156,8 @@ class Participant:
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
+        self._delayed: dict[Key, Callable[[int], None]] = {}
+        """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
         session.handle(UP, self._came_up)
@@ -336,13 +338,7 @@ class Participant:
         parts = self._parts.read(packed)
         if tries < MAX_AGAIN and self.coordinator.attendance.names_unknown_jobs(parts):
             # They have overtaken the report of the servers of their procs.
-            server = sender, self.session.life_of(sender)
-
-            def try_again() -> None:
-                if self._searches.is_present(server):
-                    self._came_up(sender, data, answer, tries + 1)
-
-            self.session.later(AGAIN_SECONDS, try_again)
+            self._delay((sender, number), partial(self._came_up, sender, data, answer), tries)
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
@@ -355,6 +351,19 @@ class Participant:
             raise broken(f"{sender} passes on what comes from above")
         else:
             self._relay.take(sender, number, root, parts, answer)
+
+    def _delay(self, key: Key, take: Callable[[int], None], tries: int) -> None:
+        """Take contributions in a little later, unless they are given up before."""
+        server = key[0], self.session.life_of(key[0])
+        self._delayed[key] = take
+
+        def try_again() -> None:
+            if self._delayed.get(key) is take:
+                del self._delayed[key]
+                if self._searches.is_present(server):
+                    take(tries + 1)
+
+        self.session.later(AGAIN_SECONDS, try_again)
 
     def _asked_absent(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         """A coordinator asks if this server has contributed: answered once no contribution of it is open."""
@@ -381,6 +390,10 @@ class Participant:
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)
+        take = self._delayed.pop((sender, given_up[0]), None)
+        if take is not None:
+            # The others end as well: the coordinator gets both.
+            take(MAX_AGAIN)
         if not (self._searches.give_up(sender, given_up) or self._relay.cancel(sender, *given_up)):
             self.coordinator.cancel(sender, *given_up)
 
@@ -559,6 +572,7 @@ class Participant:
         """This server leaves the exchange."""
         self._searches.close()
         self._absences.clear()
+        self._delayed.clear()
         self._relay.close()
         self.coordinator.close()
         for local in self.open():
