@@ -32,11 +32,11 @@ RANKFILE = "rankfile"
 MAX_PER_NODE = 0xFFFF
 MORE = "allow more ranks than slots with --oversubscribe, or ':oversubscribe' behind PMIX_MAPBY of a spawn"
 FORMS = f"slot, node, {', '.join(LEVELS)}, device=gpu, or ppr:N: with one of these"
-"""What ranks can be mapped by, for errors and helps."""
+"""The forms of a mapping, for errors and helps."""
 WORDS = (
     f"pe=N, hwtcpus, corecpus, {', '.join(OVERSUBSCRIPTION)}, span behind a level, ndev=N and shared behind a device"
 )
-"""What may follow that."""
+"""The words that may follow one."""
 
 
 class Room(Record):

@@ -117,7 +117,7 @@ class StateLog:
         self._numbered: list[Entry] = []
         """The entries that this server, as the root, has not sent to all others yet."""
         self._sent: dict[str, int] = {}
-        """How many of these it has sent to some."""
+        """The number of these that it has sent to some."""
         self._flushed = float("-inf")
         self._inbox: deque[tuple[str, Entry | None, int, int]] = deque()
         """Entries that wait for a loss before them, and the two numbers after each message."""
