@@ -46,9 +46,12 @@ def folder(cluster: Cluster, tmp_path: Path, block: Block) -> Iterator[Path]:
     programs, folder = tmp_path / "bin", tmp_path / "home"
     programs.mkdir()
     folder.mkdir()
-    for name in ("python", "pypmix"):
-        words = f"{sys.executable} -m pypmix" if name == "pypmix" else _python(block)
-        _script(programs / name, f'#!/bin/sh\nexec {words} "$@"\n')
+    python = _python(block)
+    _script(programs / "python", f'#!/bin/sh\nexec {python} "$@"\n')
+    # A reader has pypmix and mpi4py in one environment: `python` of a rank is the Python of its node's daemon.
+    remote = "" if python == sys.executable else ' "$command" --remote-python /usr/local/bin/python'
+    shift = "command=$1\nshift\n" if remote else ""
+    _script(programs / "pypmix", f'#!/bin/sh\n{shift}exec {sys.executable} -m pypmix{remote} "$@"\n')
     (folder / ".venv").mkdir()
     (folder / ".venv" / "bin").symlink_to(programs)
     if mpirun := shutil.which("mpirun"):
