@@ -20,7 +20,7 @@ from pypmix.standard.limits import DEFAULTS, Limits
 from pypmix.standard.record import Record
 from pypmix.standard.types import RANK_WILDCARD, decimal
 from pypmix.topology.bitmaps import parse_list
-from pypmix.topology.shape import LEVELS
+from pypmix.topology.machine import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pypmix.standard.record import Record
 from pypmix.topology.bitmaps import format_list, numbers, parse_list
-from pypmix.topology.shape import LEVELS
+from pypmix.topology.machine import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

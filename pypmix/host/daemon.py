@@ -735,7 +735,7 @@ def main() -> int:
         _say({"error": str(error), "version": __version__})
         return 1
     hostname = socket.gethostname()
-    shape = this_shape()
+    shape = this_shape(devices=True)
     ready = {"ready": given.node, "pid": os.getpid(), "cpus": usable_cpus(), "hostname": hostname}
     _say({**ready, "version": __version__, "shape": "" if shape is None else shape.write()})
     # Objects that exist by now stay: exclude them from garbage collection.

@@ -38,12 +38,18 @@ def this_machine() -> Machine | None:
 
 
 @cache
-def this_shape() -> Shape | None:
+def this_shape(devices: bool) -> Shape | None:
     """Return the hardware that ranks here may use; None if the kernel does not show it.
 
     They stay within the CPUs that this process was started on: a resource manager may have bound it.
+
+    Args:
+        devices: Whether it has the GPUs as well; without them a few of the kernel's files are read, before ranks start.
     """
-    machine = this_machine()
+    try:
+        machine = this_machine() if devices else read_machine(devices=False, details=False)
+    except OSError:
+        machine = None
     if machine is None:
         return None
     return Shape.of(machine, bitmap(os.sched_getaffinity(0)), Files())

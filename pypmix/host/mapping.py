@@ -12,7 +12,7 @@ from __future__ import annotations
 from pypmix.host.binding import NONE, Binding, Cpus, NoRoomError, level_of
 from pypmix.standard.record import Record
 from pypmix.standard.types import decimal
-from pypmix.topology.shape import LEVELS
+from pypmix.topology.machine import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,6 +221,12 @@ class Mapping(Record):
     def needs_hardware(self) -> bool:
         """Whether ranks cannot be placed without knowing the nodes' hardware."""
         return self.by in LEVELS or self.by in (DEVICE, RANKFILE) or self.binding.level not in ("", NONE)
+
+    @property
+    def ignores_hardware(self) -> bool:
+        """Whether the nodes' hardware has no influence on the places of ranks."""
+        unbound = self.binding.level == NONE and self.binding.width == 1 and not self.binding.cpus
+        return unbound and not self.needs_hardware
 
     def policies(self, bound: bool) -> tuple[str, str, str]:
         """Return the texts of PMIX_MAPBY, PMIX_RANKBY and PMIX_BINDTO.

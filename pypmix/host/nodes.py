@@ -6,7 +6,6 @@ import math
 import os
 
 from pypmix.host.folders import remove_job
-from pypmix.host.hardware import described, resources, this_shape
 from pypmix.standard.errors import NotSupported
 
 TYPE_CHECKING = False
@@ -44,7 +43,6 @@ class HostNode:
         running: The number of ranks that run on it, of all jobs.
         cpus: The number of CPUs that ranks may use there; 0 if it is unknown.
         most: The largest number of ranks that are placed on it if it is crowded; 0 for any number.
-        shape: Its usable hardware; None if it is unknown.
         reached: The signals that a resource manager has sent to all processes there, including ranks. After SIGTERM it
             will also kill them.
     """
@@ -59,13 +57,16 @@ class HostNode:
         self.names: tuple[str, ...] = (hostname, hostname.partition(".")[0])
         self.running = 0
         self.most = 0
-        self.shape: Shape | None = None
         self.reached: set[int] = set()
 
     @property
     def server(self) -> Server:
         """Its server, if it is in this process."""
         raise NotSupported(f"the server of {self.hostname} is in another process")
+
+    def find_shape(self, *, devices: bool = False) -> Shape | None:
+        """Return its usable hardware, perhaps with its GPUs; None if it is unknown."""
+        return None
 
     @property
     def here(self) -> bool:
@@ -139,7 +140,6 @@ class LocalNode(HostNode):
     def __init__(self, number: int, hostname: str, tmpdir: str, machine: Machine, slots: int | None = None) -> None:
         super().__init__(number, hostname, tmpdir, slots)
         self.machine = machine
-        self.shape = this_shape() if slots != 0 else None
         self._has_resources = False
 
     def attach(self, server: Server) -> None:
@@ -150,6 +150,14 @@ class LocalNode(HostNode):
     def server(self) -> Server:
         """Its server."""
         return self._server
+
+    def find_shape(self, *, devices: bool = False) -> Shape | None:
+        """Return its usable hardware; None if it is unknown, or if no ranks run there."""
+        if self.slots == 0:
+            return None
+        from pypmix.host.hardware import this_shape
+
+        return this_shape(devices)
 
     @property
     def here(self) -> bool:
@@ -165,6 +173,8 @@ class LocalNode(HostNode):
         if not ranks:
             session.register_nspace(job.replace(tmpdir=self.folder(number)).info(), ())
             return
+        from pypmix.host.hardware import described, resources
+
         if not self._has_resources:
             self._has_resources = True
             session.register_resources(resources())

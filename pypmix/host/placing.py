@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pypmix.host.binding import Cpus
-from pypmix.host.mapping import Room, place
+from pypmix.host.mapping import DEVICE, Room, place
 from pypmix.host.naming import check_name
 from pypmix.standard.record import Record
 from pypmix.topology.bitmaps import parse_list
@@ -82,7 +82,10 @@ ANYWHERE = Target()
 
 
 def rooms_of(
-    nodes: Sequence[tuple[HostNode, int]], limits: Numbers[str, int], ranks: Sequence[Rank] = ()
+    nodes: Sequence[tuple[HostNode, int]],
+    limits: Numbers[str, int],
+    ranks: Sequence[Rank],
+    mapping: Mapping,
 ) -> list[Room]:
     """Return the room on nodes, in their order.
 
@@ -90,15 +93,17 @@ def rooms_of(
         nodes: The nodes with their slots, including taken ones.
         limits: The largest number of slots of a node for the job, by the node's name.
         ranks: The ranks that run already, or are about to.
+        mapping: The rules of the placement.
     """
     loads: dict[object, dict[int, int]] = {}
     used: dict[HostNode, int] = {}
 
     def cpus_of(node: HostNode) -> Cpus | None:
-        if node.shape is None:
+        shape = None if mapping.ignores_hardware else node.find_shape(devices=mapping.by == DEVICE)
+        if shape is None:
             return None
         # Simulated nodes, and containers, are on one machine.
-        return Cpus(node.hostname, node.shape, loads.setdefault(node.shape.machine or node, {}))
+        return Cpus(node.hostname, shape, loads.setdefault(shape.machine or node, {}))
 
     for rank in ranks:
         used[rank.node] = used.get(rank.node, 0) + 1
@@ -152,7 +157,7 @@ def describe_places(job: RunningJob) -> list[str]:
 def _describe_place(job: RunningJob, node: NodeLayout, number: int) -> str:
     """Return the line about one rank."""
     rank = job.rank(number)
-    shape = None if rank is None else rank.node.shape
+    shape = None if rank is None else rank.node.find_shape()
     cpus = node.cpus_of(number)
     if not cpus or shape is None:
         where = "not bound"

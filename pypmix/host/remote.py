@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pypmix.host.serving import ServingManager
     from pypmix.standard.ops import Notification, Output
     from pypmix.standard.types import Proc
+    from pypmix.topology.shape import Shape
 
     OnDone = Callable[[bytes, PMIxError | None], None]
 
@@ -98,6 +99,7 @@ class RemoteNode(HostNode):
         self.names = tuple(dict.fromkeys((*self.names, *node.addresses)))
         self.most = node.most
         self.known = node
+        self._shape: Shape | None = None
         self.lost = ""
         self.leaves = ""
         self._at_idle: Callable[[], None] | None = None
@@ -124,9 +126,14 @@ class RemoteNode(HostNode):
         self._exchange = exchange
         self.abandon = abandon
 
-    def has_cpus(self, cpus: int) -> None:
-        """Record its number of CPUs; it is also the number of slots if none was given."""
+    def find_shape(self, *, devices: bool = False) -> Shape | None:
+        """Return its usable hardware, as its daemon has reported it; None if it is unknown."""
+        return self._shape
+
+    def has_cpus(self, cpus: int, shape: Shape | None) -> None:
+        """Record its number of CPUs, which is also the number of slots if none was given, and its usable hardware."""
         self.cpus = cpus
+        self._shape = shape
         if self._counts_cpus:
             self.slots = cpus
 

@@ -505,8 +505,7 @@ class Fleet(Site):
                 self._give_up(daemon, "\n".join(filter(None, (error.detail, error.hint))))
         else:
             daemon.ready = True
-            daemon.node.has_cpus(ready.cpus)
-            daemon.node.shape = ready.shape
+            daemon.node.has_cpus(ready.cpus, ready.shape)
             self._settle(daemon)
             if told := (printed + rest).strip():
                 _log.info("%s: %s", daemon.node, told.decode(errors="replace"))

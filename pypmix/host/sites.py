@@ -96,12 +96,12 @@ class Site:
 
     def rooms(self, nodes: Sequence[tuple[HostNode, int]], target: Target) -> list[Room]:
         """Return the room on nodes that are given with their slots."""
-        return rooms_of(nodes, target.slots, self._ranks())
+        return rooms_of(nodes, target.slots, self._ranks(), target.mapping or self.mapping)
 
     def empty_rooms(self, target: Target) -> list[Room]:
         """Return the room that the nodes for a job have without other jobs."""
         nodes = [(node, node.slots) for node in target.nodes or self.nodes if node.slots]
-        return rooms_of(nodes, target.slots, ())
+        return rooms_of(nodes, target.slots, (), target.mapping or self.mapping)
 
     def fits(self, sizes: Sequence[int], target: Target) -> bool:
         """Return True if a job would fit on the nodes without other jobs."""

@@ -24,7 +24,7 @@ from pypmix.standard.ops import Spawn
 from pypmix.standard.ops.events import is_set
 from pypmix.standard.types import RANK_WILDCARD, Proc
 from pypmix.topology.bitmaps import parse_list
-from pypmix.topology.shape import LEVELS
+from pypmix.topology.machine import LEVELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,12 +36,13 @@ MEMORY_KIND = "1001"
 """The kind of a group of CPUs that share only a NUMA node."""
 
 
-def read_machine(files: Files | None = None, *, devices: bool = True) -> Machine:
+def read_machine(files: Files | None = None, *, devices: bool = True, details: bool = True) -> Machine:
     """Read this machine.
 
     Args:
         files: The kernel's files; by default this machine's.
         devices: Whether to read its PCI devices as well.
+        details: Whether to read the properties of its caches and the size of its memory as well.
 
     Raises:
         OSError: The kernel's files of CPUs cannot be read.
@@ -60,8 +61,8 @@ def read_machine(files: Files | None = None, *, devices: bool = True) -> Machine
     cpus, memory = allowed(files)
     usable = online & cpus or online
     root = Object(MACHINE, 0, online, nodes)
-    _nest(root, _objects(files, online))
-    _add_memory(files, root)
+    _nest(root, _objects(files, online, details))
+    _add_memory(files, root, details)
     _restrict(root, usable, memory)
     _set_nodes(root)
     _describe(files, root)
@@ -107,7 +108,7 @@ def _cpuset_folders(files: Files) -> list[tuple[str, bool]]:
     return found
 
 
-def _objects(files: Files, online: int) -> list[Object]:
+def _objects(files: Files, online: int, details: bool) -> list[Object]:
     """Return the packages, dies, clusters, caches, cores and hardware threads."""
     found: list[Object] = []
     seen: dict[str, int] = {}
@@ -131,7 +132,7 @@ def _objects(files: Files, online: int) -> list[Object]:
             if not seen.get(index, 0) >> cpu & 1:
                 cpus = files.set(f"{folder}/cache/{index}/shared_cpu_list") & online or 1 << cpu
                 seen[index] = seen.get(index, 0) | cpus
-                cache = _cache(files, f"{folder}/cache/{index}", cpus)
+                cache = _cache(files, f"{folder}/cache/{index}", cpus, details)
                 found += [cache] if cache is not None else []
         found.append(Object(PU, cpu, 1 << cpu))
     return found
@@ -156,10 +157,12 @@ def _data_caches(files: Files, cpu: int) -> list[str]:
     return [name for name in names if files.read(f"{folder}/{name}/type") in _CACHE_TYPES]
 
 
-def _cache(files: Files, folder: str, cpus: int) -> Object | None:
+def _cache(files: Files, folder: str, cpus: int, details: bool) -> Object | None:
     level = files.number(f"{folder}/level")
     if level is None:
         return None
+    if not details:
+        return Object(f"L{level}Cache", None, cpus)
     made = Object(f"L{level}Cache", files.number(f"{folder}/id"), cpus)
     size = files.read(f"{folder}/size")
     number, unit = (size[:-1], size[-1:]) if size[-1:] in _UNITS else (size, "")
@@ -205,20 +208,22 @@ def _tidy(item: Object) -> None:
 # Its memory
 
 
-def _add_memory(files: Files, root: Object) -> None:
+def _add_memory(files: Files, root: Object, details: bool) -> None:
     """Attach the NUMA nodes to the outermost objects of the same CPUs, below the machine if it has one of these."""
     for number in numbers(root.nodes):
         folder = f"{NODES}/node{number}"
         cpus = files.set(f"{folder}/cpulist") or _initiators(files, folder)
         node = Object(NUMA, number, cpus & root.cpus, 1 << number)
-        node.attributes = {"local_memory": str(_memory(files, folder))}
-        node.pages = _pages(files, folder, int(node.attributes["local_memory"]))
+        if details:
+            node.attributes = {"local_memory": str(_memory(files, folder))}
+            node.pages = _pages(files, folder, int(node.attributes["local_memory"]))
         _attach(root, node)
     if not root.nodes:
         # A kernel without support of NUMA.
         node = Object(NUMA, 0, root.cpus, 1)
         root.nodes = root.complete_nodes = 1
-        node.attributes = {"local_memory": str(_total(files.read("/proc/meminfo")))}
+        if details:
+            node.attributes = {"local_memory": str(_total(files.read("/proc/meminfo")))}
         _attach(root, node)
 
 

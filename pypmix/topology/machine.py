@@ -14,6 +14,17 @@ L1, L2, L3, L4, L5 = "L1Cache", "L2Cache", "L3Cache", "L4Cache", "L5Cache"
 MEMORY = frozenset({NUMA, "MemCache"})
 DEVICES = frozenset({BRIDGE, PCI, OS_DEVICE})
 
+LEVELS = {
+    "hwthread": PU,
+    "core": CORE,
+    "l1cache": L1,
+    "l2cache": L2,
+    "l3cache": L3,
+    "numa": NUMA,
+    "package": PACKAGE,
+}
+"""The kinds of hardware that ranks are mapped to and bound to, from the smallest."""
+
 BLOCK, GPU, NETWORK, OPENFABRICS, DMA, COPROCESSOR = range(6)
 """The kinds of devices of the operating system, as XML numbers them."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pypmix.standard.record import Record
 from pypmix.topology.bitmaps import format_list, parse_list
-from pypmix.topology.devices import gpus, variables
-from pypmix.topology.machine import CORE, L1, L2, L3, NUMA, PACKAGE, PU
+from pypmix.topology.machine import LEVELS, PCI
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,17 +12,6 @@ if TYPE_CHECKING:
     from pypmix.topology.machine import Machine
 
     Objects = tuple[tuple[int, int], ...]
-
-LEVELS = {
-    "hwthread": PU,
-    "core": CORE,
-    "l1cache": L1,
-    "l2cache": L2,
-    "l3cache": L3,
-    "numa": NUMA,
-    "package": PACKAGE,
-}
-"""The kinds of hardware that ranks are mapped to and bound to, from the smallest."""
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 
@@ -76,8 +64,13 @@ class Shape(Record):
             ]
             if objects:
                 levels[name] = tuple(objects)
-        devices = tuple([Device(gpu.cpus & cpus, tuple(variables([gpu])), gpu.system) for gpu in gpus(machine, files)])
-        return cls(cpus, levels, devices, files.read(BOOT).strip() if files else "")
+        devices: list[Device] = []
+        if any(each.type == PCI for each in machine.root.below()):
+            from pypmix.topology.devices import gpus, variables
+
+            found = gpus(machine, files)
+            devices = [Device(gpu.cpus & cpus, tuple(variables([gpu])), gpu.system) for gpu in found]
+        return cls(cpus, levels, tuple(devices), files.read(BOOT).strip() if files else "")
 
     def objects(self, level: str) -> Objects:
         """Return the objects of a level: indexes and CPUs; empty if the machine has none."""

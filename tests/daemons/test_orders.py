@@ -9,6 +9,7 @@ from hypothesis import given, strategies
 
 from pypmix.host import orders
 from pypmix.host.addresses import listening_address
+from pypmix.host.binding import Binding
 from pypmix.host.firstlines import Orders, bootstrap, first_line, read_orders, read_ready
 from pypmix.host.job import Application, JobLayout, NodeLayout
 from pypmix.host.mapping import Mapping
@@ -40,6 +41,7 @@ FIELDS = [
     orders.PEERS,
     orders.ADDRESSES,
 ]
+MAPPING = Mapping(crowded=True)
 PROC = Proc("demo", 3)
 APP = Application(("a.out", "\udcff"), 2, (("A", "b=c"),), "/tmp", "/bin/a.out", ("X",), "pset")
 JOB = JobLayout(
@@ -158,7 +160,7 @@ def test_ranks_take_slots_and_then_even_shares() -> None:
     def shares(size: int, **limits: int) -> dict[int, int]:
         return {
             node.number: len(ranks)
-            for node, ranks in placed([size], nodes, rooms_of(nodes, limits, ranks), Mapping(crowded=True))
+            for node, ranks in placed([size], nodes, rooms_of(nodes, limits, ranks, MAPPING), MAPPING)
         }
 
     assert shares(1) == {0: 1}
@@ -173,3 +175,25 @@ def test_ranks_take_slots_and_then_even_shares() -> None:
 def test_names_that_no_node_can_have(name: str) -> None:
     with pytest.raises(ValueError):
         RosterNode(name)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "devices"),
+    [
+        (Mapping(binding=Binding("none")), None),
+        (Mapping(by="node", binding=Binding("none")), None),
+        (Mapping(), False),
+        (Mapping(by="core", binding=Binding("none")), False),
+        (Mapping(binding=Binding("none", cpus="0-1")), False),
+        (Mapping(by="device"), True),
+    ],
+)
+def test_the_hardware_of_a_node_is_read_for_placements_that_need_it(mapping: Mapping, devices: bool | None) -> None:
+    asked: list[bool] = []
+
+    class Node(HostNode):
+        def find_shape(self, *, devices: bool = False) -> None:
+            asked.append(devices)
+
+    rooms_of([(Node(0, "n0", "", 2), 2)], {}, (), mapping)
+    assert asked == ([] if devices is None else [devices])

@@ -15,6 +15,7 @@ from pypmix.topology.files import Files
 from pypmix.topology.kernel import allowed, read_machine
 from pypmix.topology.locality import format_cpuset, format_locality, parse_cpuset, relative_locality
 from pypmix.topology.machine import CORE, L3, NUMA, PACKAGE, PU
+from pypmix.topology.shape import Shape
 from pypmix.topology.xml import read_xml, write_xml
 
 
@@ -106,6 +107,26 @@ def test_files_are_read_once_for_what_cpus_share(tmp_path: Path) -> None:
     # Each cache has six files, and each core has a third of its caches' and its own two.
     assert len([path for path in paths if "/cpu33/" in path]) == 0
     assert len(paths) < 21 * 32
+
+
+def test_a_placement_reads_few_of_the_files_of_a_machine(tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    class Counting(Files):
+        def read(self, path: str) -> str:
+            counts[-1] += 1
+            return super().read(path)
+
+    write_files(Layout(packages=2, numa=4, l3=8, cores=64, threads=2, gpus=(0, 1)), tmp_path)
+    shapes = []
+    for whole in (True, False):
+        counts.append(0)
+        found = read_machine(Counting(str(tmp_path)), devices=whole, details=whole)
+        assert bool(found.memory_size()) == bool(found.devices) == whole
+        shapes.append(Shape.of(found, -1))
+    assert shapes[0].gpus and shapes[1] == shapes[0].replace(gpus=())
+    # Each cache has six files, of which two are needed; the other files of a core are needed all.
+    assert counts[1] < 0.65 * counts[0]
 
 
 def test_no_kernel_files(tmp_path: Path) -> None:
