@@ -30,15 +30,17 @@ from pypmix.standard.types import MAX_NSLEN, RANK_VALID, Proc
 from pypmix.wire import decode
 from pypmix.wire.codec import DESCRIBED, PLAIN, split_kval
 from pypmix.wire.decode import broken
-from pypmix.wire.encode import BYTES, flex
+from pypmix.wire.encode import BYTES, flex, keep
 from pypmix.wire.readers import MARKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pypmix.standard.errors import RemoteProtocolError
     from pypmix.standard.releases import Release
 
+    Senders = list[tuple[int, Release]]
     Stored = tuple[int, bytes, int, Release]
     Ranks = list[tuple[Proc, list[tuple[str, Stored]]]]
 
@@ -57,6 +59,15 @@ IDENTITIES = 1 << 64
 """Numbers and identities are below this."""
 
 _HEAD = Struct(">QQ")
+
+_BEGINNING = MAGIC + BYTES[VERSION]
+
+_SENDER_SIZE = 5
+"""The size of a list of one sender whose numbers are below 128."""
+
+_MAX_ALONE = 64
+_ALONE: dict[bytes, Senders] = {}
+"""Such lists, by their bytes."""
 
 _REMOTE = 2
 """The bit of a scope that makes a value visible to other nodes."""
@@ -90,8 +101,8 @@ def encode_modex(
     head = [_HEAD.pack(*contribution[:2]), flex(contribution[2]), flex(len(senders))]
     for buffer_type, release in senders:
         head += [BYTES[buffer_type], *[flex(number) for number in release]]
-    body = b"".join([*head, *parts])
-    return b"".join((MAGIC, BYTES[VERSION], flex(len(body)), body))
+    head += parts
+    return b"".join((_BEGINNING, flex(sum(map(len, head))), *head))
 
 
 def decode_modex(
@@ -112,14 +123,14 @@ def decode_modex(
         RemoteProtocolError: The data is malformed.
     """
     found: Ranks = []
+    stamps, bases = {} if stamps is None else stamps, {} if bases is None else bases
     for body in _bodies(data):
         try:
-            contribution, start = _contribution(body)
-            if contributions is not None:
-                contributions.append(contribution)
-            _take(body, start, found, {} if stamps is None else stamps, {} if bases is None else bases)
+            contribution = _take(body, found, stamps, bases)
         except IndexError:
             raise broken("the data of a server ends too early") from None
+        if contributions is not None:
+            contributions.append(contribution)
     return found
 
 
@@ -127,33 +138,29 @@ def _bodies(data: bytes) -> Iterator[bytes]:
     """Yield the blobs of servers without their beginnings."""
     pos = 0
     while pos < len(data):
-        if not data.startswith(MAGIC, pos):
-            raise broken("the data is not of a pypmix server: all servers of a job must be of one engine")
-        pos += len(MAGIC)
+        if not data.startswith(_BEGINNING, pos):
+            raise _wrong_beginning(data, pos)
         try:
-            version = data[pos]
-            if version != VERSION:
-                raise broken(f"the data has the format {version}; this pypmix reads the format {VERSION}")
-            body, pos = decode.raw(data, pos + 1, 0)
+            body, pos = decode.raw(data, pos + len(_BEGINNING), 0)
         except IndexError:
             raise broken("the data of a server ends too early") from None
         yield body
 
 
-def _contribution(body: bytes) -> tuple[Contribution, int]:
-    """Decode the contribution at the beginning of a blob; return it and the next position."""
-    if len(body) < _HEAD.size:
-        raise IndexError
-    number, stored = _HEAD.unpack_from(body)
-    count, pos = decode.flex(body, _HEAD.size)
-    return (number, stored, count), pos
+def _wrong_beginning(data: bytes, pos: int) -> RemoteProtocolError:
+    version = data[pos + len(MAGIC) : pos + len(_BEGINNING)]
+    if not data.startswith(MAGIC, pos):
+        return broken("the data is not of a pypmix server: all servers of a job must be of one engine")
+    if not version:
+        return broken("the data of a server ends too early")
+    return broken(f"the data has the format {version[0]}; this pypmix reads the format {VERSION}")
 
 
-def _senders(body: bytes, pos: int) -> tuple[list[tuple[int, Release]], int]:
+def _senders(body: bytes, pos: int) -> tuple[Senders, int]:
     """Decode the senders of a blob; return them and the next position."""
     flex = decode.flex
     count, pos = _count(body, pos)
-    senders: list[tuple[int, Release]] = []
+    senders: Senders = []
     for _ in range(count):
         buffer_type = body[pos]
         if buffer_type not in (PLAIN, DESCRIBED):
@@ -165,56 +172,101 @@ def _senders(body: bytes, pos: int) -> tuple[list[tuple[int, Release]], int]:
     return senders, pos
 
 
-def _take(body: bytes, pos: int, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int]) -> None:
+def _take(body: bytes, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int]) -> Contribution:
+    """Decode a blob without its beginning; return the contribution that it is."""
+    pos = _HEAD.size
+    procs = body[pos]
+    number, stored = _HEAD.unpack_from(body)
+    pos += 1
+    if procs > 127:
+        procs, pos = decode.flex(body, pos - 1)
+    # Nearly all blobs have one sender of the same release, or no values.
+    alone = body[pos : pos + _SENDER_SIZE]
+    senders = _ALONE.get(alone)
+    if not body[pos]:
+        senders = []
+        pos += 1
+    elif senders is None:
+        start = pos
+        senders, pos = _senders(body, pos)
+        if pos == start + _SENDER_SIZE:
+            keep(_ALONE, _MAX_ALONE, alone, senders)
+    else:
+        pos += _SENDER_SIZE
+    _take_procs(body, pos, senders, ranks, stamps, bases)
+    return number, stored, procs
+
+
+def _take_procs(
+    body: bytes, pos: int, senders: Senders, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int]
+) -> None:
     # Each server reads the data of all others after a collecting fence: numbers below 128, nearly all, cost no call.
     flex = decode.flex
     size = len(body)
-    senders, pos = _senders(body, pos)
     while pos < size:
-        name, pos = decode.raw(body, pos, 0)
+        length = body[pos]
+        pos += 1
+        if length > 127:
+            length, pos = flex(body, pos - 1)
+        name = body[pos : pos + length]
+        pos += length
         rank = body[pos]
         pos += 1
         if rank > 127:
             rank, pos = flex(body, pos - 1)
-        if not 0 < len(name) <= MAX_NSLEN or rank > RANK_VALID:
+        if not 0 < length <= MAX_NSLEN or rank > RANK_VALID:
             raise broken("the data of a server names an invalid proc")
         try:
             nspace = name.decode()
         except UnicodeDecodeError:
             raise broken("the data of a server names an invalid proc") from None
-        stamp, pos = flex(body, pos)
-        base, pos = flex(body, pos)
+        stamp = body[pos]
+        pos += 1
+        if stamp > 127:
+            stamp, pos = flex(body, pos - 1)
+        base = body[pos]
+        pos += 1
+        if base > 127:
+            base, pos = flex(body, pos - 1)
         count = body[pos]
         pos += 1
         if count > 127 or count > size - pos:
             count, pos = _count(body, pos - 1)
         values: list[tuple[str, Stored]] = []
-        for _ in range(count):
-            scope = body[pos]
-            sender = body[pos + 1]
-            length = body[pos + 2]
-            pos += 3
-            if sender > 127 or length > 127:
-                sender, pos = flex(body, pos - 2)
-                length, pos = flex(body, pos)
-            if not scope & _REMOTE or scope > 3:
-                raise broken(f"values of scope {scope} are not for other servers")
-            if sender >= len(senders):
-                raise broken("the data of a server has a value without a proc")
-            start, pos = pos, pos + length
-            if pos > size:
-                raise broken(f"{length} bytes are announced where {size - start} follow")
-            raw = body[start:pos]
-            buffer_type, release = senders[sender]
-            key, marks = split_kval(raw, buffer_type, release)
-            if not key:
-                raise broken("the data of a server has an invalid value")
-            values.append((key, (scope | marks, raw, buffer_type, release)))
+        if count:
+            pos = _take_values(body, pos, count, senders, values)
         proc = Proc.unchecked(nspace, rank)
         ranks.append((proc, values))
         stamps[proc] = stamp
         if base:
             bases[proc] = base
+
+
+def _take_values(body: bytes, pos: int, count: int, senders: Senders, values: list[tuple[str, Stored]]) -> int:
+    """Decode the values of a proc; return the next position."""
+    size = len(body)
+    for _ in range(count):
+        scope = body[pos]
+        sender = body[pos + 1]
+        length = body[pos + 2]
+        pos += 3
+        if sender > 127 or length > 127:
+            sender, pos = decode.flex(body, pos - 2)
+            length, pos = decode.flex(body, pos)
+        if not scope & _REMOTE or scope > 3:
+            raise broken(f"values of scope {scope} are not for other servers")
+        if sender >= len(senders):
+            raise broken("the data of a server has a value without a proc")
+        start, pos = pos, pos + length
+        if pos > size:
+            raise broken(f"{length} bytes are announced where {size - start} follow")
+        raw = body[start:pos]
+        buffer_type, release = senders[sender]
+        key, marks = split_kval(raw, buffer_type, release)
+        if not key:
+            raise broken("the data of a server has an invalid value")
+        values.append((key, (scope | marks, raw, buffer_type, release)))
+    return pos
 
 
 def rename_modex(data: bytes, name: Callable[[str], str]) -> bytes:
@@ -235,8 +287,7 @@ def _rename(body: bytes, name: Callable[[str], str]) -> bytes:
     bases: dict[Proc, int] = {}
     found: Ranks = []
     try:
-        contribution, start = _contribution(body)
-        _take(body, start, found, stamps, bases)
+        contribution = _take(body, found, stamps, bases)
     except IndexError:
         raise broken("the data of a server ends too early") from None
     renamed = {proc: Proc.unchecked(name(proc.nspace), proc.rank) for proc, _ in found}

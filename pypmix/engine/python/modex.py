@@ -451,7 +451,7 @@ class Modex:
                 if process is None:
                     is_known = is_known and proc not in procs
                 elif not process.local and proc in procs:
-                    staged.append((process, named(values)))
+                    staged.append((process, named(values) if values else {}))
                     if senders is not None:
                         senders.add(proc)
         except RemoteProtocolError as error:
