@@ -26,7 +26,7 @@ import pytest
 
 from faults.test_crossing_tree import of_radix
 from lib.exchange_world import PLACES, World, fence
-from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome, Part, parts_field
+from pypmix.host.exchange.kinds import FENCE, OUTCOME, Outcome, Part, write_parts
 from pypmix.host.exchange.participant import PART
 from pypmix.host.exchange.places import Places
 from pypmix.host.exchange.tree import UP
@@ -55,7 +55,7 @@ def forged(world: World, sender: str, server: str, **about: object) -> list[obje
     party = places.party(P)
     part = Part(99, FENCE, party.label, party, data=b"<forged>").replace(**about)
     ends: list[object] = []
-    data = parts_field(lambda: places).write(((server, part),))
+    data = write_parts(((server, part),))
     world.exchanges[sender].request(
         "a", PART, data, lambda data, error: ends.append(error or OUTCOME.read(data or b""))
     )

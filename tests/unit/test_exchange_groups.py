@@ -10,7 +10,7 @@ from pypmix.engine.groups import talk
 from pypmix.host.exchange import codec, deciding
 from pypmix.host.exchange import coordinator as coordinating
 from pypmix.host.exchange.coordinator import ContextIds
-from pypmix.host.exchange.kinds import CONSTRUCT, OUTCOME, Outcome, Part, parts_field
+from pypmix.host.exchange.kinds import CONSTRUCT, OUTCOME, Outcome, Part, read_parts, write_parts
 from pypmix.host.exchange.limits import MAX_PARTIES
 from pypmix.host.exchange.places import Party, Places
 from pypmix.standard import attrs, codes, keys, statuses
@@ -335,18 +335,17 @@ def test_context_ids_of_servers_differ_and_never_come_again(monkeypatch):
 
 def test_parts_and_outcomes_travel():
     places = Places()
-    parts = parts_field(lambda: places)
     party = Party((P[2], P[0], P[1], P[3]), places.server_of)
     told = (CONTEXT,), (P[1],), (P[2],), b"\0y"
     part = Part(7, 1, "g\udcff", party, ("a", "b"), -52, 3, *told)
-    whole = parts.write((("a", part), ("b", part)))
-    assert parts.read(whole) == (("a", part), ("b", part))
+    whole = write_parts((("a", part), ("b", part)))
+    assert read_parts(places, whole) == (("a", part), ("b", part))
     outcome = Outcome(-24, "late", (P[0],), ("b",), (CONTEXT,), b"data", (("a", 1), ("b", 2)))
     assert OUTCOME.read(OUTCOME.write(outcome)) == outcome
     assert OUTCOME.read(OUTCOME.write(Outcome(apart=True))).apart
     for broken in (whole[:-1], b"", whole.replace(b"\0\1", b"\0\x09")):
         with pytest.raises(RemoteProtocolError):
-            parts.read(broken)
+            read_parts(places, broken)
 
 
 @pytest.mark.parametrize("data", [b"", b"y", b"z" * 1000])
@@ -355,31 +354,30 @@ def test_what_servers_contribute_again_is_read_as_the_first_time(data, monkeypat
     monkeypatch.setattr(codec, "MAX_PROCS", 64)
     places = Places()
     places.add("b", "job", b"d", dict.fromkeys(range(4), "b"))
-    parts = parts_field(lambda: places)
     party = places.party(P[:4])
     for number in range(2):
         sent = ("b", Part(7 + number, 4, party.label, party, (), -52 * number, 1 + number, data=data))
-        whole = parts.write((sent,))
-        assert parts.read(whole) == (sent,)
-        assert parts.read(whole)[0][1].party.servers == {"b": list(P[:4])}
+        whole = write_parts((sent,))
+        assert read_parts(places, whole) == (sent,)
+        assert read_parts(places, whole)[0][1].party.servers == {"b": list(P[:4])}
         assert places.plain
         # In whatever way it is damaged: it does not parse, or says something else than before, as without a memory.
         for at in [at for at in range(len(whole)) if at < 150 or at > len(whole) - 20]:
             for damaged in (whole[:at], whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :], whole + whole[:at]):
-                assert result(parts, damaged) == result(parts_field(lambda: Places(lambda _: None)), damaged)
+                assert result(places, damaged) == result(Places(lambda _: None), damaged)
     places.add("c", "other", b"e", {0: "c"})
     assert places.plain and places.party(P[:4]) is party
     places.add("c", "job", b"e", {4: "c"})
     assert places.party(P[:4]) is not party
     assert all("job" not in kept.nspaces for _, kept in places.plain.values())
     for number in range(2 * MAX_PARTIES):
-        parts.read(parts.write((("b", Part(1, 4, f"name {number}", party)),)))
+        read_parts(places, write_parts((("b", Part(1, 4, f"name {number}", party)),)))
         assert 0 < len(places.plain) <= MAX_PARTIES
 
 
-def result(parts, data):
+def result(places, data):
     try:
-        return parts.read(data)
+        return read_parts(places, data)
     except RemoteProtocolError:
         return None
 

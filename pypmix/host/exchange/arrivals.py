@@ -106,7 +106,7 @@ class Arrivals:
             messages = self._returning[sender][1]
             if sum(map(len, messages)) <= limits.HELD_BYTES:
                 messages.append(message)
-        elif self._exchange.has(sender):
+        elif sender in self._exchange.membership.present:
             self._process(sender, message)
 
     def _process(self, sender: str, message: bytes) -> None:
@@ -115,7 +115,15 @@ class Arrivals:
             self._hold(sender, message)
             return
         try:
-            self._read(sender, message)
+            kind = message[0] if message else 0
+            if kind == codec.REQUEST:
+                number, topic, data = codec.read_numbered(message, 2)
+                self._exchange.requests.take_request(sender, number, TEXT.read(topic), data)
+            elif kind == codec.ANSWER:
+                number, data = codec.read_numbered(message, 1)
+                self._exchange.requests.take_answer(sender, number, data, None, arrived=True)
+            else:
+                self._read(sender, message)
         except RemoteProtocolError as error:
             log.error("%s: a message of %s is dropped: %s", shown(self.name), shown(sender), error)
         except Exception:
@@ -123,15 +131,7 @@ class Arrivals:
             log.exception("%s: a message of %s could not be dealt with", shown(self.name), shown(sender))
 
     def _read(self, sender: str, message: bytes) -> None:
-        kind = message[0] if message else 0
-        if kind == codec.REQUEST:
-            number, topic, data = codec.read_numbered(message, 2)
-            self._exchange.requests.take_request(sender, number, TEXT.read(topic), data)
-            return
-        if kind == codec.ANSWER:
-            number, data = codec.read_numbered(message, 1)
-            self._exchange.requests.take_answer(sender, number, data, None, arrived=True)
-            return
+        """Process a message that is neither a request nor an answer."""
         kind, parts = codec.unpack(message)
         if kind == codec.REFUSED:
             (data,) = codec.expect(parts, 1)

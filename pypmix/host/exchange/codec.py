@@ -13,6 +13,7 @@ import struct
 import threading
 import zlib
 from functools import lru_cache
+from operator import methodcaller
 
 from pypmix.data import DataBuffer
 from pypmix.host.exchange.carrier import MAX_MESSAGE
@@ -306,17 +307,10 @@ def _to_limit(field: bytes) -> float:
     return seconds
 
 
-def _to_text(field: bytes) -> str:
-    try:
-        return field.decode("utf-8", "surrogateescape")
-    except UnicodeDecodeError:
-        raise broken("a text is not UTF-8") from None
-
-
 def _to_name(field: bytes) -> str:
     if not field:
         raise broken("a name is missing")
-    return _to_text(field)
+    return TEXT.read(field)
 
 
 def _to_flag(field: bytes) -> bool:
@@ -328,7 +322,9 @@ def _to_flag(field: bytes) -> bool:
 BYTES: Field[bytes] = Field(lambda data: data, lambda data: data)
 FLAG: Field[bool] = Field(lambda on: b"\1" if on else b"\0", _to_flag)
 LIMIT: Field[float] = Field(SECONDS.write, _to_limit)
-TEXT: Field[str] = Field(lambda text: text.encode("utf-8", "surrogateescape"), _to_text)
+TEXT: Field[str] = Field(
+    methodcaller("encode", "utf-8", "surrogateescape"), methodcaller("decode", "utf-8", "surrogateescape")
+)
 NAME: Field[str] = Field(TEXT.write, _to_name)
 TEXTS = many(TEXT)
 NAMES = many(NAME)
@@ -441,7 +437,7 @@ def _write_procs(procs: Iterable[Proc]) -> bytes:
 def _read_procs(data: bytes) -> tuple[Proc, ...]:
     found: list[Proc] = []
     for name, spans in _pairs(data):
-        nspace = _to_text(name)
+        nspace = TEXT.read(name)
         try:
             Proc(nspace, 0)
         except ValueError as error:

@@ -70,7 +70,7 @@ from pypmix.host.exchange.kinds import (
     GROUP_FENCE,
     KINDS,
     OFFER,
-    Decision,
+    OUTCOME,
     Outcome,
     Part,
     Spread,
@@ -78,6 +78,7 @@ from pypmix.host.exchange.kinds import (
 from pypmix.host.exchange.limits import MAX_DECIDED, MAX_DECIDED_BYTES
 from pypmix.host.exchange.places import Party
 from pypmix.host.exchange.rounds import PARTS, LateConstructs, Life, PendingContribution, Round
+from pypmix.host.exchange.strand import log_failure
 from pypmix.host.exchange.tree import ABSENT, NAMED
 from pypmix.host.naming import shown
 from pypmix.standard import attrs, codes, statuses
@@ -89,17 +90,15 @@ _by_server = itemgetter(0)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.kinds import Key, OnOutcome
+    from pypmix.host.exchange.kinds import Key
     from pypmix.standard.types import Proc
 
     Absent = Callable[[bytes, str, list[bytes]], bool]
     _End = tuple[int, str, Outcome]
     """The kind and the name of a collective, and its end."""
-
-    Forward = Callable[[Part, OnOutcome], Callable[[int], None]]
 
 
 TIME_IS_OVER = "pypmix.collective.expired"
@@ -199,7 +198,6 @@ class Coordinator:
 
     Args:
         session: The present servers, and the clock.
-        forward: Gives a contribution to the server where offers meet; returns a function to give it up with a status.
 
     Attributes:
         attendance: The awaited members.
@@ -207,13 +205,12 @@ class Coordinator:
         late: The constructs that have ended without some servers.
     """
 
-    def __init__(self, session: Exchange, forward: Forward) -> None:
+    def __init__(self, session: Exchange) -> None:
         self.name = session.name
         self.attendance = Attendance(session)
         self.decided = Decided()
         self.late = LateConstructs(session)
         self._session = session
-        self._forward = forward
         self._rounds: dict[tuple[int, str], list[Round]] = {}
         self._context_ids = ContextIds(self.name)
         self._names = Names()
@@ -233,19 +230,19 @@ class Coordinator:
         rule = KINDS[part.kind]
         if gone and not rule.loss_ends and not pending.drop(gone):
             # The report of their loss has overtaken them.
-            pending.answer(Decision(Outcome(apart=True)))
+            self._answer((pending,), Outcome(apart=True))
             return
         known = None if rule.loss_ends else self._find_outcome(pending)
         if known is None and (rule.unknown or gone):
             known = self._refused(part)
         if known is not None:
-            pending.answer(Decision(known))
+            self._answer((pending,), known)
             return
         round = self._round_for(pending)
-        if part.kind == GATHER and round.keys and part.servers != round.pending[0].part.servers:
+        if part.kind == GATHER and round.pending and part.servers != round.pending[0].part.servers:
             others = round.pending[0].part.servers
             text = f"{shown(server)} gathers with {listed(part.servers)}, others with {listed(others)}"
-            pending.answer(Decision(deciding.failure(statuses.ERR_BAD_PARAM, text)))
+            self._answer((pending,), deciding.failure(statuses.ERR_BAD_PARAM, text))
             return
         same = round.add(pending)
         if round.state == Life.EXPIRES:
@@ -254,7 +251,7 @@ class Coordinator:
             self._overdue(round, pending)
         elif not same and rule.names_alike:
             self._end(round, deciding.different(round.parts))
-        elif not same or self.attendance.anybody_gone() or round.is_full():
+        elif not same or len(round.present) >= round.expected or self.attendance.anybody_gone():
             self._settle(round)
 
     def _find_outcome(self, pending: PendingContribution) -> Outcome | None:
@@ -303,7 +300,7 @@ class Coordinator:
                 if deciding.size_of(part) is None or not round.has_all_leaders():
                     return round
             elif not round.pending or (
-                all(map(pending.servers.isdisjoint, [other.servers for other in round.pending]))
+                pending.servers.isdisjoint(round.present)
                 and (part.kind == GATHER or not round.members.isdisjoint(part.party.procs))
             ):
                 return round
@@ -322,8 +319,8 @@ class Coordinator:
     def _give_up(
         self, round: Round, pending: PendingContribution, status: int, detail: str, servers: tuple[str, ...]
     ) -> None:
-        if round.give_up is not None:
-            round.give_up(status)
+        if round.forwarded is not None:
+            self._session.collectives.give_up(round.forwarded, status)
         elif status == statuses.ERR_TIMEOUT:
             self._overdue(round, pending)
         elif round.rule.loss_ends and status == statuses.ERR_UNREACH and servers:
@@ -380,12 +377,12 @@ class Coordinator:
     def _withdraw(self, round: Round, pending: PendingContribution, outcome: Outcome) -> None:
         """End an offer whose caller will not be in the group."""
         self._take_back(round, pending)
-        pending.answer(Decision(outcome))
+        self._answer((pending,), outcome)
         self._settle(round)
 
     def _take_back(self, round: Round, pending: PendingContribution) -> None:
         """Drop a contribution that is void; if it was an offer that the others need, its caller is dead to them."""
-        round.pending.remove(pending)
+        round.remove(pending)
         if round.kind == OFFER and (deciding.size_of(pending.part) is not None or round.adds(pending.part)):
             round.dead.update(pending.part.procs)
 
@@ -410,10 +407,11 @@ class Coordinator:
                     self._take_back(round, each)
                 else:
                     each.drop((name,))
+            if lost:
+                round.keep(round.pending)
             if lost and not round.present:
-                for each in round.pending:
-                    each.answer(Decision(Outcome(apart=True)))
-                round.pending.clear()
+                self._answer(round.pending, Outcome(apart=True))
+                round.keep(())
             if round.rule.loss_ends and (lost or takes_part) and pending is not None:
                 self._end(round, self.servers_lost(pending.part, (name,)))
             else:
@@ -428,7 +426,7 @@ class Coordinator:
     def close(self) -> None:
         """This server leaves: drop all rounds without an answer."""
         for round in self._all():
-            round.pending.clear()
+            round.keep(())
             self._remove(round)
 
     def leave(self, name: str, proc: Proc) -> None:
@@ -443,15 +441,16 @@ class Coordinator:
         self.decided.add(kind, name, outcome)
         keys = set(outcome.parts)
         for round in self._all():
-            for pending in [pending for pending in round.pending if not keys.isdisjoint(pending.keys)]:
-                round.pending.remove(pending)
-                pending.answer(Decision(outcome))
+            ended = [pending for pending in round.pending if not keys.isdisjoint(pending.keys)]
+            if ended:
+                round.keep([pending for pending in round.pending if pending not in ended])
+                self._answer(ended, outcome)
             self._drop_empty(round)
 
     def end_waiting(self, part: Part) -> None:
         """End contributions that still wait here for a construct of this server that has ended."""
         for round in list(self._rounds.get((CONSTRUCT, part.name), ())):
-            if round.pending and self.name not in round and not round.members.isdisjoint(part.procs):
+            if round.pending and self.name not in round.present and not round.members.isdisjoint(part.procs):
                 self._end(round, deciding.failure(deciding.ABORT, "it has ended without them"))
 
     # The awaited procs
@@ -474,7 +473,9 @@ class Coordinator:
 
         This may be called from any thread.
         """
-        rounds = [round for round in self._all() if round.kind not in (GATHER, OFFER) and self.name not in round]
+        rounds = [
+            round for round in self._all() if round.kind not in (GATHER, OFFER) and self.name not in round.present
+        ]
         first = [(round, pending) for round in rounds for pending in round.pending[:1]]
         return [(pending.part, self.missing(pending.key)[1], round.since) for round, pending in first]
 
@@ -586,9 +587,11 @@ class Coordinator:
         """Some members are lost, which not all know: servers that take rounds are answered and contribute again."""
         told = [pending for pending in round.pending if deciding.takes_rounds(pending.part)]
         round.step(Life.AGAIN)
-        round.pending = [pending for pending in round.pending if pending not in told]
+        round.keep([pending for pending in round.pending if pending not in told])
         self._drop_empty(round)
-        self._answer(round, told, outcome.replace(parts=tuple([key for pending in told for key in pending.keys])))
+        outcome = outcome.replace(parts=tuple([key for pending in told for key in pending.keys]))
+        self.decided.add(round.kind, round.name, outcome)
+        self._answer(told, outcome)
 
     def _forward_offer(
         self, round: Round, construct: deciding.Construct, members: tuple[Proc, ...], added: tuple[Proc, ...]
@@ -608,7 +611,9 @@ class Coordinator:
         party = Party(members, self.attendance.places.server_of)
         part = Part(self._session.number(), OFFER, round.name, party, infos=tuple(infos))
         round.step(Life.FORWARD)
-        round.give_up = self._forward(part, lambda outcome: self._end(round, outcome.replace(parts=())))
+        round.forwarded = self._session.collectives.begin(
+            part, lambda outcome: self._end(round, outcome.replace(parts=())), 0.0
+        )
 
     def _context_id(self, parts: deciding.Parts) -> int | None:
         return self._context_ids.take() if deciding.has_flag(parts, deciding.ASSIGN_CONTEXT_ID) else None
@@ -637,11 +642,11 @@ class Coordinator:
                 pending for pending in others if pending.part.procs and set(members).issuperset(pending.part.procs)
             ]
             others = [pending for pending in others if pending not in offers]
-        round.pending = offers
+        round.keep(offers)
         self._end(round, outcome)
-        text = f"it was not added to the group {round.name!r}"
-        for pending in others:
-            pending.answer(Decision(deciding.failure(statuses.ERR_NOT_FOUND, text)))
+        if others:
+            text = f"it was not added to the group {round.name!r}"
+            self._answer(others, deciding.failure(statuses.ERR_NOT_FOUND, text))
 
     def _remember_late(self, round: Round, outcome: Outcome) -> None:
         """Keep the end of a round for servers that contribute later."""
@@ -663,11 +668,21 @@ class Coordinator:
         if round.kind == CONSTRUCT:
             self.attendance.forget_leader(round.name)
         # A round that ends with a lost server does not ask the others for its end.
-        inquires = not outcome.apart and not round.rule.loss_ends
-        self._answer(round, round.pending, outcome.replace(parts=tuple(round.keys)) if inquires else outcome)
+        if not outcome.apart and not round.rule.loss_ends:
+            outcome = outcome.replace(parts=tuple(round.keys))
+        if outcome.parts:
+            self.decided.add(round.kind, round.name, outcome)
+        self._answer(round.pending, outcome)
 
-    def _answer(self, round: Round, contributions: list[PendingContribution], outcome: Outcome) -> None:
-        self.decided.add(round.kind, round.name, outcome)
-        decision = Decision(outcome)
-        for pending in contributions:
-            pending.answer(decision)
+    def _answer(self, contributions: Sequence[PendingContribution], outcome: Outcome) -> None:
+        """Send a decision to the servers that have contributed, once for all of them, in the next turn."""
+        self._session.soon(_send_decision, tuple(contributions), OUTCOME.write(outcome))
+
+
+def _send_decision(contributions: tuple[PendingContribution, ...], data: bytes) -> None:
+    for pending in contributions:
+        try:
+            pending.answer(data, None)
+        except Exception:
+            # The others are answered all the same.
+            log_failure(pending.answer)

@@ -161,9 +161,11 @@ class Exchange:
             self._alarms = Alarms()
             later = self._alarms.later
         self._later: Later = later
-        self._now = now
+        self.now: Callable[[], float] = now
+        """Returns the time on the exchange's clock."""
+        self.number: Callable[[], int] = count(1).__next__
+        """Returns a number that this server assigns to nothing else."""
         self.is_closed = False
-        self._numbers = count(1)
         self._watchers: list[Watcher] = []
         self.requests: Requests = Requests(self)
         self.arrivals: Arrivals = Arrivals(self)
@@ -243,14 +245,6 @@ class Exchange:
         """The session ends: its root declares no further losses, and sends no entries."""
         self.membership.is_closing = True
 
-    def now(self) -> float:
-        """Return the time on the exchange's clock."""
-        return self._now()
-
-    def number(self) -> int:
-        """Return a number that this server assigns to nothing else."""
-        return next(self._numbers)
-
     def handle(self, topic: str, handler: Handler) -> None:
         """Answer requests of a topic.
 
@@ -328,7 +322,7 @@ class Exchange:
             except PMIxError as error:
                 self.soon(done, None, error)
 
-        local = LocalContribution(part, decided, self._now())
+        local = LocalContribution(part, decided, self.now())
         self.soon(self.collectives.start, local, timeout)
         return Gathering(self, local)
 

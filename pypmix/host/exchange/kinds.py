@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
     """A contribution: the server that gives it, and the number that this server assigns to it and to nothing else."""
 
+    Parts = tuple[tuple[str, "Part"], ...]
+    """Contributions, each with its server."""
+
     _Procs = tuple[Proc, ...]
     _Rest = tuple[tuple[str, ...], tuple[Info, ...], _Procs, _Procs, Collection[Key], tuple[int, ...]]
     _More = tuple[tuple[Proc, ...], tuple[str, ...], tuple[Info, ...], Collection[Key]]
 
     OnAnswer = Callable[[bytes | None, PMIxError | None], None]
     OnOutcome = Callable[["Outcome"], None]
-    OnDecision = Callable[["Decision"], None]
 
     Timer = Cancellable
 
@@ -127,6 +129,42 @@ class Part(Record):
     covers: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
+
+    if not TYPE_CHECKING:
+        # There is one for each contribution: a generic constructor takes ten times as long.
+        __setattr__, __delattr__ = object.__setattr__, object.__delattr__
+
+        def __init__(
+            self,
+            number,
+            kind,
+            name,
+            party,
+            servers=(),
+            status=0,
+            incarnation=1,
+            infos=(),
+            known=(),
+            leaders=(),
+            data=b"",
+            covers=(),
+            numbers=(),
+            sizes=(),
+        ):
+            self.number = number
+            self.kind = kind
+            self.name = name
+            self.party = party
+            self.servers = servers
+            self.status = status
+            self.incarnation = incarnation
+            self.infos = infos
+            self.known = known
+            self.leaders = leaders
+            self.data = data
+            self.covers = covers
+            self.numbers = numbers
+            self.sizes = sizes
 
     def keys(self, server: str) -> tuple[Key, ...]:
         """Return the contributions that it represents as a contribution of a server."""
@@ -231,6 +269,22 @@ class Outcome(Record):
     apart: bool = False
     spread: Spread | None = None
 
+    if not TYPE_CHECKING:
+        __setattr__, __delattr__ = object.__setattr__, object.__delattr__
+
+        def __init__(
+            self, status=0, detail="", missing=(), servers=(), infos=(), data=b"", parts=(), apart=False, spread=None
+        ):
+            self.status = status
+            self.detail = detail
+            self.missing = missing
+            self.servers = servers
+            self.infos = infos
+            self.data = data
+            self.parts = parts
+            self.apart = apart
+            self.spread = spread
+
 
 class Gathered(Record):
     """The result of an allgather.
@@ -244,23 +298,6 @@ class Gathered(Record):
     blobs: dict[str, bytes]
     statuses: dict[str, int]
     absent: tuple[str, ...] = ()
-
-
-class Decision:
-    """An outcome on its way to the servers that wait for it, and to this one."""
-
-    __slots__ = ("_packed", "outcome")
-
-    def __init__(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self._packed: bytes | None = None
-
-    @property
-    def packed(self) -> bytes:
-        """The outcome as bytes."""
-        if self._packed is None:
-            self._packed = OUTCOME.write(self.outcome)
-        return self._packed
 
 
 _JOINED: Field[tuple[str, ...]] = Field(
@@ -297,7 +334,7 @@ _SIZES: Field[tuple[int, ...]] = Field(lambda sizes: struct.pack(f"!{len(sizes)}
 _SPREAD: Field[Spread] = record(Spread, TEXT, NUMBER, _KEYS)
 
 _HEAD = struct.Struct("!qqIB")
-_pack_length = LENGTH.pack
+_pack_length, _unpack_length, _read_text = LENGTH.pack, LENGTH.unpack_from, TEXT.read
 _HEAD_SIZE = _HEAD.size
 _HEAD_LENGTH = _pack_length(_HEAD_SIZE)
 _FIRST = struct.Struct("!BI")
@@ -307,66 +344,62 @@ _NOTHING = bytes(4)
 _REST: Field[_Rest] = message(TEXTS, INFOS, PROCS, PROCS, _KEYS, _SIZES)
 
 
-def parts_field(places: Callable[[], Places]) -> Field[tuple[tuple[str, Part], ...]]:
-    """Return the field of contributions, combined: each with its server.
+def write_parts(parts: Parts) -> bytes:
+    """Return contributions, each with its server, as bytes. Most are fences, which use only the first few fields."""
+    fields: list[bytes] = [b"\0"]
+    for server, part in parts:
+        head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
+        keys = part.keys(server) if part.covers else ()
+        rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
+        more = _REST.write(rest) if any(rest) else b""
+        data = part.data
+        fields += (framed_text(server), _HEAD_LENGTH, head, framed_text(part.name), part.party.framed)
+        fields += (_pack_length(len(data)), data, _pack_length(len(more)), more)
+    return b"".join(fields)
 
-    Most are fences, which use only the first few fields.
+
+def read_parts(places: Places, data: bytes) -> Parts:
+    """Return the contributions in a message.
+
+    The same servers contribute to the same collectives again: the name and the procs of one contribution that uses
+    only the first few fields are found by their bytes.
 
     Args:
         places: Knows sets of procs that were named before.
-    """
+        data: The message.
 
-    def write(parts: tuple[tuple[str, Part], ...]) -> bytes:
-        fields: list[bytes] = [b"\0"]
-        for server, part in parts:
-            head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
-            keys = part.keys(server) if part.covers else ()
-            rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
-            more = _REST.write(rest) if any(rest) else b""
-            data = part.data
-            fields += (framed_text(server), _HEAD_LENGTH, head, framed_text(part.name), part.party.framed)
-            fields += (_pack_length(len(data)), data, _pack_length(len(more)), more)
-        return b"".join(fields)
-
-    def read(data: bytes) -> tuple[tuple[str, Part], ...]:
-        known = places()
-        if (found := _plain(known, data)) is not None:
-            return found
-        fields = unpack(data)[1]
-        if len(fields) % 6:
-            raise broken(f"contributions have {len(fields)} fields")
-        return tuple([_part(known, *fields[at : at + 6]) for at in range(0, len(fields), 6)])
-
-    return Field(write, counted(read))
-
-
-def _is_status(number: int) -> bool:
-    return -(1 << 31) <= number < 1 << 31
-
-
-def _plain(places: Places, data: bytes) -> tuple[tuple[str, Part], ...] | None:
-    """Return one contribution that uses only the first few fields, as most do; None for any other.
-
-    The same servers contribute to the same collectives again: name and procs are found by their bytes.
+    Raises:
+        RemoteProtocolError: It does not parse.
     """
     try:
         start = 5 + _FIRST.unpack_from(data)[1]
         length, number, status, incarnation, kind, named = _SECOND.unpack_from(data, start)
         middle = start + _SECOND_SIZE - 4
         after = middle + 4 + named
-        after += 4 + LENGTH.unpack_from(data, after)[0]
-        size = LENGTH.unpack_from(data, after)[0]
+        after += 4 + _unpack_length(data, after)[0]
+        end = after + 4 + _unpack_length(data, after)[0]
     except struct.error:
-        return None
+        return _read_all(places, data)
     known = places.plain.get(data[middle:after])
-    end = after + 4 + size
-    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING:
-        return None
-    if not -(1 << 31) <= status < 1 << 31:
-        return None
+    if known is None or length != _HEAD_SIZE or kind not in KINDS or data[end:] != _NOTHING or not _is_status(status):
+        return _read_all(places, data)
     label, party = known
     said = (), status, incarnation, (), (), (), data[after + 4 : end], (), (), ()
-    return ((TEXT.read(data[5:start]), Part(number, kind, label, party, *said)),)
+    return ((_read_text(data[5:start]), Part(number, kind, label, party, *said)),)
+
+
+def _read_all(places: Places, data: bytes) -> Parts:
+    def read(data: bytes) -> Parts:
+        fields = unpack(data)[1]
+        if len(fields) % 6:
+            raise broken(f"contributions have {len(fields)} fields")
+        return tuple([_part(places, *fields[at : at + 6]) for at in range(0, len(fields), 6)])
+
+    return counted(read)(data)
+
+
+def _is_status(number: int) -> bool:
+    return -(1 << 31) <= number < 1 << 31
 
 
 def _part(
@@ -394,21 +427,27 @@ def _write_outcome(outcome: Outcome) -> bytes:
     if outcome.spread is not None:
         more = (*(more or (b"",)), _SPREAD.write(outcome.spread))
     if not (more or outcome.apart or outcome.status or outcome.detail):
-        return _GOOD + framed(outcome.data)
+        return b"".join((_GOOD, _pack_length(len(outcome.data)), outcome.data))
     return pack(int(outcome.apart), NUMBER.write(outcome.status), TEXT.write(outcome.detail), outcome.data, *more)
 
 
 _GOOD = pack(0, NUMBER.write(0), b"")
 """The beginning of a success that has nothing but data."""
 
+_PLAIN = _GOOD + _NOTHING
 _SUCCESS = Outcome()
 
 
 def _read_outcome(data: bytes) -> Outcome:
-    if data.startswith(_GOOD):
-        start = len(_GOOD) + 4
-        if data[len(_GOOD) : start] == _pack_length(len(data) - start if len(data) > start else 0):
-            return Outcome(0, "", (), (), (), data[start:], (), False, None) if len(data) > start else _SUCCESS
+    if data == _PLAIN:
+        return _SUCCESS
+    if data.startswith(_GOOD) and data[len(_GOOD) : len(_PLAIN)] == _pack_length(max(0, len(data) - len(_PLAIN))):
+        return Outcome(0, "", (), (), (), data[len(_PLAIN) :], (), False, None)
+    return _read_failure(data)
+
+
+@counted
+def _read_failure(data: bytes) -> Outcome:
     apart, fields = unpack(data)
     spread = _SPREAD.read(fields.pop()) if len(fields) == 5 else None
     more = fields.pop() if len(fields) == 4 else b""
@@ -419,7 +458,7 @@ def _read_outcome(data: bytes) -> Outcome:
 
 
 _MORE: Field[_More] = compressed(message(PROCS, TEXTS, INFOS, _KEYS))
-OUTCOME = Field(_write_outcome, counted(_read_outcome))
+OUTCOME = Field(_write_outcome, _read_outcome)
 CANCEL: Field[tuple[int, int, str, tuple[str, ...]]] = message(NUMBER, STATUS, TEXT, TEXTS)
 """The number of a contribution that is given up, the status, its detail, and the servers that are the cause."""
 

@@ -88,7 +88,11 @@ class Outbox:
             message = codec.pack(codec.BASED, self._basis, message)
         if self._buffered or self._before is not None:
             message = self._joined(to, message)
-        self._carry(to, message)
+        if to in self._membership.detoured or to in self._membership.doubted:
+            self._carry(to, message)
+        else:
+            # Without another call for nearly all messages.
+            self._carrier.send(to, message)
 
     def _carry(self, to: str, message: bytes) -> None:
         if to in self._membership.detoured:

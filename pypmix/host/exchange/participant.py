@@ -31,7 +31,8 @@ from pypmix.host.exchange.kinds import (
     OUTCOME,
     Outcome,
     Part,
-    parts_field,
+    read_parts,
+    write_parts,
 )
 from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.rounds import PendingContribution
@@ -75,7 +76,6 @@ class LocalContribution:
         to: The server that has it: the coordinator or a server on the way there; None if no server has it.
         root: The coordinator.
         apart: Whether the coordinator wants it directly.
-        awaited: The coordinator that it waits for, which has not joined yet.
         life: The number of the coordinator's process.
         lost: The last coordinator that was lost, and the number of its process; None for none.
         refused: The servers that no longer coordinate it, as their members have ended.
@@ -88,45 +88,24 @@ class LocalContribution:
         end: Its end.
     """
 
-    __slots__ = (
-        "apart",
-        "awaited",
-        "cancelled",
-        "decided",
-        "done",
-        "early",
-        "early_bytes",
-        "end",
-        "kept",
-        "life",
-        "lost",
-        "part",
-        "refused",
-        "root",
-        "since",
-        "spreading",
-        "timer",
-        "to",
-    )
+    to: str | None = None
+    root = ""
+    apart = False
+    life = b""
+    lost: Server | None = None
+    refused: frozenset[str] = frozenset()
+    cancelled: Outcome | None = None
+    timer: Timer | None = None
+    kept = b""
+    spreading: Spreading | None = None
+    decided = end = UNDECIDED
+    early_bytes = 0
 
     def __init__(self, part: Part, done: OnOutcome, since: float) -> None:
         self.part = part
         self.done = done
         self.since = since
-        self.to: str | None = None
-        self.root = ""
-        self.apart = False
-        self.awaited: str | None = None
-        self.life = b""
-        self.lost: Server | None = None
-        self.refused: frozenset[str] = frozenset()
-        self.cancelled: Outcome | None = None
-        self.timer: Timer | None = None
-        self.kept = b""
-        self.spreading: Spreading | None = None
-        self.decided = self.end = UNDECIDED
         self.early: list[Callable[[], None]] = []
-        self.early_bytes = 0
 
     @property
     def servers(self) -> Iterable[str]:
@@ -147,12 +126,10 @@ class Participant:
 
     def __init__(self, session: Exchange) -> None:
         self.name = session.name
-        self.coordinator = Coordinator(session, self._forward)
+        self.coordinator = Coordinator(session)
         self.session = session
-        self._parts = parts_field(lambda: self.coordinator.attendance.places)
         self._open: dict[int, LocalContribution] = {}
-        session.handle(PART, self._take_contribution)
-        self._relay = Relay(session, self._parts)
+        self._relay = Relay(session)
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
@@ -160,11 +137,15 @@ class Participant:
         """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
-        session.handle(UP, self._came_up)
+        for topic, handler in (
+            (PART, self._take_contribution),
+            (UP, self._came_up),
+            (AGAIN, self._take_repeated),
+        ):
+            session.requests.handle(topic, handler, is_prompt=True)
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
-        session.handle(AGAIN, self._take_repeated)
 
     def __len__(self) -> int:
         return len(self._open) + len(self.coordinator) + len(self._relay)
@@ -213,11 +194,6 @@ class Participant:
         servers, procs = self.coordinator.missing((self.name, local.part.number))
         return tuple(servers), procs
 
-    def _forward(self, part: Part, done: OnOutcome) -> Callable[[int], None]:
-        """Give a contribution for others to the server where offers meet."""
-        local = self.begin(part, done, 0.0)
-        return lambda status: self.give_up(local, status)
-
     # The way to the coordinator
 
     def _coordinator_of(self, local: LocalContribution) -> str | None:
@@ -251,91 +227,84 @@ class Participant:
             # Procs that have not ended do not wait for this server any longer.
             status = deciding.ABORT if rule.remembered else statuses.ERR_PARTIAL_SUCCESS
             self.finish(local, deciding.failure(status, "all of its members here have gone", part.procs))
-        elif self.session.has(to):
-            local.to, local.root, local.awaited, local.life = (
-                to,
-                to,
-                None,
-                self.session.life_of(to),
-            )
-            if to == self.name:
-                self._contribute(local, to)
-            elif not (
-                local.apart
+        elif to not in self.session.membership.present:
+            local.to, local.root = None, ""
+            # Once it is present, all that wait for it are sent.
+            self.session.detours.pursue(to)
+        else:
+            local.root = to
+            local.life = self.session.membership.life_of(to)
+            if (
+                to == self.name
+                or local.apart
                 or local.lost
                 or part.status == statuses.ERR_TIMEOUT
                 or rule.unknown
                 or is_flat(len(part.servers or part.party.servers))
             ):
-                self._send_up(local, to)
-            else:
                 self._send_to(local, to)
-        else:
-            local.to, local.root, local.awaited = None, "", to
-            # Once it is present, all that wait for it are sent.
-            self.session.detours.pursue(to)
+            else:
+                self._send_up(local, to)
 
     def _send_to(self, local: LocalContribution, to: str) -> None:
-        """Contribute directly."""
+        """Contribute directly, perhaps to a collective that this server coordinates itself."""
         local.to = local.root = to
-        data = self._parts.write(((self.name, local.part),))
-        topic, data = (AGAIN, _AGAIN.write((*local.lost, data))) if local.lost else (PART, data)
-        self.session.requests.ask(to, topic, data, partial(self._take_decision, local, to))
+        parts = ((self.name, local.part),)
+        answer = partial(self._take_decision, local, to)
+        if to != self.name:
+            data = write_parts(parts)
+            topic, data = (AGAIN, _AGAIN.write((*local.lost, data))) if local.lost else (PART, data)
+            self.session.requests.ask(to, topic, data, answer)
+            return
+        pending = PendingContribution(to, local.part.number, parts, answer)
+        if local.lost:
+            self._searches.search_before(local.lost, pending, partial(self._contribute, pending, local))
+        else:
+            self._contribute(pending, local)
 
     def _send_up(self, local: LocalContribution, root: str) -> None:
         """Contribute through the servers in the middle, of which this one may be one."""
         part = local.part
         names = part.servers or part.party.names
-        if has_below(names, root, self.name):
-            local.to = self.name
-            parts = ((self.name, part),)
-            self._relay.take(self.name, part.number, root, parts, partial(self._take_decision, local, self.name))
+        parts = ((self.name, part),)
+        local.to = self.name if has_below(names, root, self.name) else self._relay.above(names, root) or root
+        answer = partial(self._take_decision, local, local.to)
+        if local.to == self.name:
+            self._relay.take(root, PendingContribution(self.name, part.number, parts, answer))
         else:
-            local.to = self._relay.above(names, root) or root
-            data = UPWARDS.write((root, part.number, self._parts.write(((self.name, part),))))
-            self.session.requests.ask(local.to, UP, data, partial(self._take_decision, local, local.to))
+            self.session.requests.ask(local.to, UP, UPWARDS.write((root, part.number, write_parts(parts))), answer)
 
-    def _contribute(self, local: LocalContribution, to: str) -> None:
-        """Contribute to a collective that this server coordinates itself."""
-        parts = ((self.name, local.part),)
-        decided = partial(self.session.soon, self._decide, local, to)
-        pending = PendingContribution(to, local.part.number, parts, lambda made: decided(made.outcome))
-
-        def contribute() -> None:
-            if local.to != to or local.part.number not in self._open:
-                return
-            try:
-                self.coordinator.contribute(pending)
-            except Exception as problem:
-                log.exception("%s: a contribution could not be taken in", shown(self.name))
-                error = as_error(problem)
-                self.finish(local, deciding.failure(error.code, error.detail))
-
-        if local.lost:
-            self._searches.search_before(local.lost, pending, contribute)
-        else:
-            contribute()
-
-    def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server contributes directly to a collective that this one coordinates."""
-        for pending in self._direct(sender, data, answer):
+    def _contribute(self, pending: PendingContribution, local: LocalContribution | None = None) -> None:
+        """Take a contribution in, unless it is one of this server that has ended or is sent elsewhere by now."""
+        if local is not None and (local.to != self.name or not self.is_open(local)):
+            return
+        try:
             self.coordinator.contribute(pending)
+        except Exception as problem:
+            log.exception("%s: a contribution could not be taken in", shown(self.name))
+            pending.answer(None, as_error(problem))
 
-    def _direct(self, sender: str, data: bytes, answer: OnAnswer) -> list[PendingContribution]:
-        found = []
-        for server, part in self._parts.read(data):
-            if server != sender or part.covers:
-                raise broken(f"{sender} contributes for {shown(server)}")
-            parts = ((server, part),)
-            found.append(
-                PendingContribution(server, part.number, parts, lambda decision: answer(decision.packed, None))
-            )
-        return found
+    def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer, lost: Server | None = None) -> None:
+        """A server contributes directly to a collective that this one coordinates; again if the one before is lost."""
+        parts = read_parts(self.coordinator.attendance.places, data)
+        for server, part in parts:
+            if server != sender or part.covers or len(parts) > 1:
+                raise broken(f"{sender} contributes for {listed([name for name, _ in parts])}")
+        pending = PendingContribution(sender, parts[0][1].number, parts, answer)
+        if lost is None:
+            self.coordinator.contribute(pending)
+        else:
+            self._searches.search_before(lost, pending, partial(self._contribute, pending))
+
+    def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
+        """A server contributes once more, as the coordinator is lost."""
+        name, life, packed = _AGAIN.read(data)
+        self._take_contribution(sender, packed, answer, (name, life))
 
     def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
         root, number, packed = UPWARDS.read(data)
-        parts = self._parts.read(packed)
+        parts = read_parts(self.coordinator.attendance.places, packed)
         if tries < MAX_AGAIN and self.coordinator.attendance.names_unknown_jobs(parts):
             # They have overtaken the report of the servers of their procs.
             self._delay((sender, number), partial(self._came_up, sender, data, answer), tries)
@@ -343,14 +312,13 @@ class Participant:
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
             raise broken(f"{sender} passes on what does not go together")
+        pending = PendingContribution(sender, number, parts, answer)
         if root == self.name:
-            self.coordinator.contribute(
-                PendingContribution(sender, number, parts, lambda decision: answer(decision.packed, None))
-            )
+            self.coordinator.contribute(pending)
         elif self._relay.is_above(sender, root, parts):
             raise broken(f"{sender} passes on what comes from above")
         else:
-            self._relay.take(sender, number, root, parts, answer)
+            self._relay.take(root, pending)
 
     def _delay(self, key: Key, take: Callable[[int], None], tries: int) -> None:
         """Take contributions in a little later, unless they are given up before."""
@@ -401,14 +369,16 @@ class Participant:
         """A coordinator has answered."""
         if local.to != to:
             return
-        if error is not None:
+        outcome = UNDECIDED
+        if error is None:
+            try:
+                outcome = OUTCOME.read(data or b"")
+            except RemoteProtocolError as problem:
+                error = problem
+        if error is None:
+            self._decide(local, outcome)
+        else:
             self._failed(local, to, error)
-            return
-        try:
-            outcome = OUTCOME.read(data or b"")
-        except RemoteProtocolError as problem:
-            outcome = deciding.failure(problem.code, problem.detail)
-        self._decide(local, to, outcome)
 
     def _failed(self, local: LocalContribution, to: str, error: PMIxError) -> None:
         """A coordinator has answered with an error, or is lost."""
@@ -428,11 +398,11 @@ class Participant:
         if isinstance(error, ServerLost):
             self.end_by_loss(local, error.servers)
             return
-        self._decide(local, to, deciding.failure(error.code, error.detail))
+        self.finish(local, deciding.failure(error.code, error.detail))
 
-    def _decide(self, local: LocalContribution, to: str, outcome: Outcome) -> None:
+    def _decide(self, local: LocalContribution, outcome: Outcome) -> None:
         """A coordinator has decided."""
-        if local.part.number not in self._open or local.to != to:
+        if local.part.number not in self._open:
             if outcome.spread is not None:
                 # The others need the data that this server has kept.
                 end = local.end
@@ -445,7 +415,8 @@ class Participant:
             local.refused |= frozenset(outcome.servers)
             self._contribute_again(local)
             return
-        self.coordinator.decided.add(local.part.kind, local.part.name, outcome)
+        if outcome.parts:
+            self.coordinator.decided.add(local.part.kind, local.part.name, outcome)
         self.finish(local, outcome)
         if KINDS[local.part.kind].remembered and (
             any(info.key == keys.GROUP_MEMBERSHIP for info in outcome.infos) or outcome.status != statuses.SUCCESS
@@ -480,20 +451,6 @@ class Participant:
             if local.spreading is not None:
                 local.spreading.give_up(outcome.status, outcome.detail, outcome.servers)
             local.done(outcome)
-
-    # A lost coordinator
-
-    def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """A server contributes once more, as the coordinator is lost."""
-        name, life, packed = _AGAIN.read(data)
-        for pending in self._direct(sender, packed, answer):
-            self._searches.search_before((name, life), pending, partial(self._contribute_late, pending, answer))
-
-    def _contribute_late(self, pending: PendingContribution, answer: OnAnswer) -> None:
-        try:
-            self.coordinator.contribute(pending)
-        except Exception as problem:
-            answer(None, as_error(problem))
 
     # Giving up
 
@@ -559,9 +516,8 @@ class Participant:
 
     def _send_waiting(self, name: str) -> None:
         """Send the contributions that wait for a server, or for another root."""
-        roots = "", self.session.root
         for local in self.open():
-            if local.awaited == name or (local.to is None and local.part.rule.unknown and local.root not in roots):
+            if local.to is None and local.spreading is None and local.root != self.session.root:
                 self._send(local)
 
     def end_by_loss(self, local: LocalContribution, servers: Iterable[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pypmix.host.exchange import codec, limits
 from pypmix.host.exchange.errors import (
     ExchangeTimeout,
@@ -56,6 +58,8 @@ class Requests:
         self._asked: dict[int, PendingRequest] = {}
         self._answering: dict[object, tuple[str, int]] = {}
         self._handlers: dict[str, Handler] = {}
+        self._prompt: set[str] = set()
+        """The topics whose handlers answer in a turn of their own."""
 
     def __len__(self) -> int:
         return len(self._asked) + len(self._answering)
@@ -64,9 +68,18 @@ class Requests:
         """Return the requests of this server that are not answered yet; from any thread."""
         return list(self._asked.values())
 
-    def handle(self, topic: str, handler: Handler) -> None:
-        """Answer requests of a topic; see `Exchange.handle`."""
+    def handle(self, topic: str, handler: Handler, *, is_prompt: bool = False) -> None:
+        """Answer requests of a topic; see `Exchange.handle`.
+
+        Args:
+            topic: The topic.
+            handler: The handler.
+            is_prompt: Whether it answers in turns of the exchange alone, and in a later one than a change that its
+                answer depends on: then the answer is sent at once.
+        """
         self._handlers[topic] = handler
+        if is_prompt:
+            self._prompt.add(topic)
 
     def ask(
         self, to: str, topic: str, data: bytes, done: OnAnswer, timeout: float = 0.0, is_absent: bool = False
@@ -75,18 +88,19 @@ class Requests:
         error: PMIxError | None = None
         if self._exchange.is_closed:
             error = make_departure(topic)
-        elif to in self._exchange.gone:
-            error = make_loss((to,), topic)
-        elif not self._exchange.has(to) and (is_absent or self._exchange.root == self.name):
-            error = Unreachable(f"{listed((to,))} is not there", operation=topic)
+        elif to not in self._exchange.membership.present:
+            if to in self._exchange.gone:
+                error = make_loss((to,), topic)
+            elif is_absent or self._exchange.root == self.name:
+                error = Unreachable(f"{listed((to,))} is not there", operation=topic)
+            else:
+                self._exchange.detours.reach(to, lambda here: self.ask(to, topic, data, done, timeout, not here))
+                return
         elif len(self._asked) >= limits.MAX_ASKED:
             text = f"{limits.MAX_ASKED} requests are unanswered"
             error = OutOfResources(text, operation=topic)
         if error is not None:
             self._exchange.soon(done, None, error)
-            return
-        if not self._exchange.has(to):
-            self._exchange.detours.reach(to, lambda here: self.ask(to, topic, data, done, timeout, not here))
             return
         number = self._exchange.number()
         request = self._asked[number] = PendingRequest(to, topic, done, self._exchange.now())
@@ -147,7 +161,8 @@ class Requests:
         self._answering[token] = sender, number
         self.load[sender] = load + 1
         try:
-            handler(sender, data, lambda result, problem: self._exchange.soon(self._answer, token, result, problem))
+            answer = partial(self._answer, token)
+            handler(sender, data, answer if topic in self._prompt else partial(self._exchange.soon, answer))
         except Exception as problem:
             if not isinstance(problem, PMIxError):
                 log.exception("the handler of %r failed", topic)

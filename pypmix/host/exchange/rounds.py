@@ -11,7 +11,6 @@ from pypmix.engine.times import LATE_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.kinds import KINDS
 from pypmix.host.exchange.limits import MAX_LATE
-from pypmix.host.exchange.tree import is_flat
 from pypmix.standard.record import Record
 from pypmix.standard.types import DataArray, decimal
 
@@ -19,10 +18,11 @@ _by_server = itemgetter(0)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Container, Iterable
 
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.kinds import Key, OnDecision, Outcome, Part, Timer
+    from pypmix.host.exchange.kinds import Key, OnAnswer, Outcome, Part, Parts, Timer
+    from pypmix.host.exchange.participant import LocalContribution
     from pypmix.standard.types import Proc
 
 
@@ -71,7 +71,7 @@ class PendingContribution:
         server: The server that sent them.
         number: The number by which that server gives them up.
         parts: The contributions, each with its server.
-        answer: Called with the decision.
+        answer: Called with the decision as bytes, or an error; in a turn that follows what has caused it.
 
     Attributes:
         part: The first of them.
@@ -80,16 +80,14 @@ class PendingContribution:
 
     __slots__ = ("answer", "number", "part", "parts", "server", "servers")
 
-    def __init__(self, server: str, number: int, parts: tuple[tuple[str, Part], ...], answer: OnDecision) -> None:
+    def __init__(self, server: str, number: int, parts: Parts, answer: OnAnswer) -> None:
         self.server = server
         self.number = number
         self.parts = parts
         self.part = parts[0][1]
         self.answer = answer
-        if len(parts) == 1 and not self.part.covers:
-            self.servers = frozenset((parts[0][0],))
-        else:
-            self.servers = frozenset([name for head, part in parts for name in part.covers or (head,)])
+        alone = len(parts) == 1 and not self.part.covers
+        self.servers = frozenset((parts[0][0],)) if alone else _servers_of(parts)
 
     @property
     def key(self) -> Key:
@@ -116,8 +114,12 @@ class PendingContribution:
             elif server not in servers:
                 left.append((server, part))
         self.parts = tuple(left)
-        self.servers = frozenset([name for head, part in left for name in part.covers or (head,)])
+        self.servers = _servers_of(self.parts)
         return bool(left)
+
+
+def _servers_of(parts: Parts) -> frozenset[str]:
+    return frozenset([name for head, part in parts for name in part.covers or (head,)])
 
 
 class Round:
@@ -129,58 +131,36 @@ class Round:
         members: The participants that all servers name.
         alike: Whether all servers name the same.
         expected: How many servers take part, according to the first of them.
-        flat: Whether so few servers contribute that none is between the others and the coordinator.
         pending: The contributions that have arrived and wait.
-        keys: All contributions that have arrived, even if their server is lost.
+        present: The servers of these.
+        keys: All contributions that have arrived, even if their server is lost, unless such a loss ends it.
         leaders: The procs that have declared themselves leaders in these.
         dead: The procs whose offers were taken back.
         since: When the first contribution arrived.
         asked: The servers that were asked if they have contributed, because their contribution may be on its way.
         absent: The asked servers that have not contributed.
-        give_up: Once forwarded: gives the forwarded offer up, with a status.
+        forwarded: The offer by which it was forwarded.
     """
 
-    __slots__ = (
-        "absent",
-        "alike",
-        "asked",
-        "dead",
-        "expected",
-        "flat",
-        "give_up",
-        "keys",
-        "kind",
-        "leaders",
-        "members",
-        "name",
-        "pending",
-        "rule",
-        "since",
-        "state",
-        "timer",
-    )
+    state = Life.GATHERS
+    members: frozenset[Proc] = frozenset()
+    expected = -1
+    alike = True
+    timer: Timer | None = None
+    forwarded: LocalContribution | None = None
 
     def __init__(self, kind: int, name: str, since: float) -> None:
         self.kind = kind
         self.rule = KINDS[kind]
         self.since = since
         self.name = name
-        self.state = Life.GATHERS
-        self.members: frozenset[Proc] = frozenset()
-        self.expected = 0
-        self.flat = True
-        self.alike = True
         self.pending: list[PendingContribution] = []
+        self.present: set[str] = set()
         self.keys: list[Key] = []
         self.leaders: set[Proc] = set()
         self.dead: set[Proc] = set()
         self.asked: set[str] = set()
         self.absent: set[str] = set()
-        self.timer: Timer | None = None
-        self.give_up: Callable[[int], None] | None = None
-
-    def __contains__(self, server: str) -> bool:
-        return any(server in pending.servers for pending in self.pending)
 
     def step(self, what: str) -> None:
         """Take a step of its state machine.
@@ -195,34 +175,37 @@ class Round:
         """The contributions that have arrived, in the order of servers."""
         return sorted([part for pending in self.pending for part in pending.parts], key=_by_server)
 
-    @property
-    def present(self) -> set[str]:
-        """The servers that have contributed."""
-        return {server for pending in self.pending for server in pending.servers}
-
     def is_full(self) -> bool:
         """Return True if as many servers have contributed as take part."""
-        if self.flat:
-            return len(self.pending) >= self.expected
-        return sum([len(pending.servers) for pending in self.pending]) >= self.expected
+        return len(self.present) >= self.expected
 
     def add(self, pending: PendingContribution) -> bool:
         """Add a contribution. Return True if it names the same members as the others."""
         part = pending.part
         party = part.party
-        if not self.keys:
+        if self.expected < 0:
             self.members = party.members
             self.expected = len(part.servers or party.servers)
-            self.flat = is_flat(self.expected)
         same = self.members is party.members or self.members == party.members
         if not same:
             self.alike = False
             self.members &= party.members
         self.pending.append(pending)
-        self.keys += pending.keys
-        if part.infos:
-            self.keys += _offered_in(part)
+        self.present |= pending.servers
+        if not self.rule.loss_ends:
+            self.keys += pending.keys
+            if part.infos:
+                self.keys += _offered_in(part)
         return same
+
+    def keep(self, pending: Iterable[PendingContribution]) -> None:
+        """Replace the waiting contributions by some of them, or by the rest of them."""
+        self.pending = list(pending)
+        self.present = {server for each in self.pending for server in each.servers}
+
+    def remove(self, pending: PendingContribution) -> None:
+        """Remove a waiting contribution."""
+        self.keep([each for each in self.pending if each is not pending])
 
     def adds(self, part: Part) -> bool:
         """Return True if leaders add a proc of an offer."""

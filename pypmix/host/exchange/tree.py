@@ -49,7 +49,8 @@ from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
 from pypmix.host.exchange.errors import ServerLost, make, make_loss
-from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS
+from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS, write_parts
+from pypmix.host.exchange.rounds import PendingContribution
 from pypmix.host.naming import shown
 from pypmix.standard import statuses
 from pypmix.standard.errors import Unreachable
@@ -59,11 +60,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.kinds import OnAnswer, Part, Timer
+    from pypmix.host.exchange.kinds import Part, Parts, Timer
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.types import Proc
 
-    Parts = tuple[tuple[str, Part], ...]
     Name = tuple[str, int, str, tuple[str, ...], frozenset[Proc], bool]
     """A lane: root, kind and name of the collective, servers or procs, and whether servers may contribute again."""
 
@@ -174,18 +174,6 @@ def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
     return server, first.replace(incarnation=latest, data=data, covers=covers, numbers=numbers, sizes=sizes)
 
 
-class IncomingContributions:
-    """Contributions that one server has passed on together, or this server's own."""
-
-    __slots__ = ("answer", "number", "parts", "sender")
-
-    def __init__(self, sender: str, number: int, parts: Parts, answer: OnAnswer) -> None:
-        self.sender = sender
-        self.number = number
-        self.parts = parts
-        self.answer = answer
-
-
 class SentContributions:
     """Contributions that were passed on.
 
@@ -198,7 +186,7 @@ class SentContributions:
 
     __slots__ = ("data", "given_up", "incoming", "to")
 
-    def __init__(self, to: str, incoming: list[IncomingContributions], data: bytes) -> None:
+    def __init__(self, to: str, incoming: list[PendingContribution], data: bytes) -> None:
         self.to = to
         self.incoming = incoming
         self.data = data
@@ -221,7 +209,7 @@ class _Lane:
         self.name = name
         self.names = names
         self.servers: set[str] = set()
-        self.waiting: list[IncomingContributions] = []
+        self.waiting: list[PendingContribution] = []
         self.sent: dict[int, SentContributions] = {}
         self.timer: Timer | None = None
 
@@ -231,13 +219,11 @@ class Relay:
 
     Args:
         session: The exchange.
-        parts: The form of contributions in messages.
     """
 
-    def __init__(self, session: Exchange, parts: Field[Parts]) -> None:
+    def __init__(self, session: Exchange) -> None:
         self.name = session.name
         self._session = session
-        self._parts = parts
         self._lanes: dict[Name, list[_Lane]] = {}
 
     def __len__(self) -> int:
@@ -255,21 +241,20 @@ class Relay:
         mine, other = place_in(names, root, self.name), place_in(names, root, sender)
         return mine is not None and other is not None and other <= mine
 
-    def take(self, sender: str, number: int, root: str, parts: Parts, answer: OnAnswer) -> None:
-        """Add contributions of a server below, or of this one; `answer` is called with the decision."""
-        first = parts[0][1]
+    def take(self, root: str, pending: PendingContribution) -> None:
+        """Add contributions of a server below, or of this one."""
+        first = pending.part
         names = first.servers or first.party.names
         # Not by the order of the procs: of two collectives of the same procs, the first contribution of each server
         # belongs to one, in whatever order it names them.
         name = root, first.kind, first.name, first.servers, first.party.members, deciding.takes_rounds(first)
-        servers = {server for head, part in parts for server in part.covers or (head,)}
         lanes = self._lanes.setdefault(name, [])
-        lane = next((lane for lane in lanes if lane.servers.isdisjoint(servers)), None)
+        lane = next((lane for lane in lanes if lane.servers.isdisjoint(pending.servers)), None)
         if lane is None:
             lane = _Lane(name, names)
             lanes.append(lane)
-        lane.servers |= servers
-        lane.waiting.append(IncomingContributions(sender, number, parts, answer))
+        lane.servers |= pending.servers
+        lane.waiting.append(pending)
         place = place_in(names, root, self.name)
         if place is None or len(lane.servers) >= spans(len(names), place)[1] - place:
             self._pass_on(lane)
@@ -289,7 +274,7 @@ class Relay:
         number = self._session.number()
         incoming = self._waiting(lane)
         parts = combined(lane.names, [part for each in incoming for part in each.parts])
-        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, self._parts.write(parts))))
+        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, write_parts(parts))))
         self._send(lane, number)
 
     def _send(self, lane: _Lane, number: int) -> None:
@@ -305,7 +290,7 @@ class Relay:
             lane.timer = None
 
     @staticmethod
-    def _waiting(lane: _Lane) -> list[IncomingContributions]:
+    def _waiting(lane: _Lane) -> list[PendingContribution]:
         """Take the waiting contributions out of a lane."""
         incoming, lane.waiting = lane.waiting, []
         return incoming
@@ -325,13 +310,14 @@ class Relay:
         self._hand_down(lane, sent.incoming, data, error)
 
     def _hand_down(
-        self, lane: _Lane, incoming: list[IncomingContributions], data: bytes | None, error: PMIxError | None
+        self, lane: _Lane, incoming: list[PendingContribution], data: bytes | None, error: PMIxError | None
     ) -> None:
         for each in incoming:
-            lane.servers.difference_update(*[part.covers or (server,) for server, part in each.parts])
+            lane.servers -= each.servers
         self._drop_empty(lane)
         for each in incoming:
-            each.answer(data, error)
+            # In the turn that follows what has caused it.
+            self._session.soon(each.answer, data, error)
 
     def _drop_empty(self, lane: _Lane) -> None:
         lanes = self._lanes.get(lane.name, [])
@@ -346,8 +332,8 @@ class Relay:
     def cancel(self, sender: str, number: int, status: int, detail: str, servers: tuple[str, ...]) -> bool:
         """Report to the coordinator that a contribution is given up. Return True if it is on its way here."""
 
-        def has(incoming: list[IncomingContributions]) -> bool:
-            return any((each.sender, each.number) == (sender, number) for each in incoming)
+        def has(incoming: list[PendingContribution]) -> bool:
+            return any(each.key == (sender, number) for each in incoming)
 
         for lane in self._all():
             if has(lane.waiting):
