@@ -74,7 +74,7 @@ class Jobs:
         self._crossing = crossing
         self._news: dict[Proc, tuple[int, int]] = {}
         self._state.on(statelog.NEWS, lambda _origin, data: crossing.apply_news(_NEWS.read(data)))
-        self._state.on(statelog.JOB, self._apply_job)
+        self._state.on(statelog.JOB, lambda origin, data: self._apply_job(origin, _JOB.read(data)))
         self._state.on(statelog.FORGET, lambda origin, data: crossing.remove_server(origin, *FORGOTTEN.read(data)))
         self._state.on(statelog.PROCS, self._apply_report)
         self._state.report(self._report)
@@ -124,8 +124,9 @@ class Jobs:
 
     # Entries of others
 
-    def _apply_job(self, origin: str, data: bytes) -> bytes | None:
-        nspace, digest, packed = _JOB.read(data)
+    def _apply_job(self, origin: str, described: Described) -> bytes | None:
+        """Record a job that a server knows. Return the entry without the description if the others know it, too."""
+        nspace, digest, packed = described
         if len(digest) != DIGEST:
             raise broken(f"a digest has {len(digest)} bytes")
         known = self._places.has_description(nspace, digest)
@@ -164,5 +165,5 @@ class Jobs:
             for nspace in set(self._places.jobs_of(origin)).difference([job[0] for job in jobs]):
                 self._crossing.remove_server(origin, nspace)
         for job in jobs:
-            self._apply_job(origin, _JOB.write(job))
+            self._apply_job(origin, job)
         self._crossing.apply_news(news)

@@ -26,9 +26,8 @@ All of this happens in turns of the exchange.
 from __future__ import annotations
 
 from pypmix.engine.times import DOUBT_SECONDS, KEEP_ALIVE_SECONDS, LOSS_SECONDS
-from pypmix.host.exchange.codec import BYTES, NAME, NAMES, TEXT, Field, message
+from pypmix.host.exchange.codec import BYTES, NAME, NAMES, Field, message
 from pypmix.host.exchange.errors import log
-from pypmix.host.exchange.limits import MAX_DETAIL
 from pypmix.host.exchange.statelog import LOSS
 from pypmix.host.naming import shown
 
@@ -79,7 +78,7 @@ class Membership:
         gone: The names of servers that were present and no longer are.
         doubted: The present servers whose connection has ended.
         detoured: The present servers that are reached through the root alone.
-        reasons: Why servers have left, or were declared lost, as far as that is not known from the carrier.
+        reasons: Why servers were declared lost, as far as that is not known from the carrier.
         has_left: Whether this server has left the others.
         is_closing: Whether the session ends: losses are no longer declared.
     """
@@ -113,7 +112,7 @@ class Membership:
         exchange.handle(LIVES, lambda _sender, _data, answer: answer(b"", None))
         exchange.hear(AGREE, self._ask_for_agreement)
         exchange.hear(AGREED, self._agree)
-        exchange.hear(LEAVES, self._hear_of_leaving)
+        exchange.hear(LEAVES, lambda sender, _data: self.doubt(sender))
         exchange.hear(LOST, lambda sender, _data: self._leave(sender))
 
     @property
@@ -185,11 +184,6 @@ class Membership:
         if name in self.doubted:
             life, limit = self.life_of(name), self._exchange.now() + self._patience
             self._exchange.later(min(DOUBT_SECONDS, self._patience), lambda: self._report(name, life, limit))
-
-    def _hear_of_leaving(self, sender: str, data: bytes) -> None:
-        if reason := TEXT.read(data)[:MAX_DETAIL]:
-            self.reasons[sender] = reason
-        self.doubt(sender)
 
     # The root
 

@@ -152,19 +152,14 @@ class StateLog:
             return
         self._drafts.append((number, kind, data))
         if len(self._drafts) == 1:
-            self._exchange.outbox.buffer(self._exchange.root, SUBMITTED, self._write_drafts)
+            self._exchange.outbox.buffer(
+                self._exchange.root, SUBMITTED, lambda: ENTRIES.write(tuple(self._take_drafts()))
+            )
         self._rebase()
 
-    def _write_drafts(self) -> bytes:
+    def _take_drafts(self) -> list[Entry]:
         drafts, self._drafts = self._drafts, []
-        return ENTRIES.write(
-            tuple(
-                [
-                    (self.name, number, kind, data if isinstance(data, bytes) else data())
-                    for number, kind, data in drafts
-                ]
-            )
-        )
+        return [(self.name, number, kind, data if isinstance(data, bytes) else data()) for number, kind, data in drafts]
 
     # The root
 
@@ -245,22 +240,18 @@ class StateLog:
 
     def change_root(self) -> None:
         """Another server is the root, or the root has joined: it gets a report on this server."""
-        drafts, self._drafts = self._drafts, []
-        entries = [
-            (self.name, number, kind, data if isinstance(data, bytes) else data()) for number, kind, data in drafts
-        ]
-        if self._is_root:
+        # The drafts include news that the reports have by now, and messages for all that they do not have.
+        entries = self._take_drafts()
+        if self._exchange.list_others():
             # The root before may not have passed on everything that this server had submitted.
-            own = [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
-            for entry in (*entries, *(own if self._exchange.list_others() else ())):
+            entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
+        if self._is_root:
+            for entry in entries:
                 self._add(entry)
             # This server knows all entries from here on.
             self._exchange.arrivals.release_ready()
-        else:
-            # The drafts include news that the reports have by now, and messages for all that they do not have.
-            entries += [(self.name, self._own_count(), kind, data) for kind, data in self._report_on(self.name)]
-            if entries:
-                self._exchange.outbox.aside(self._exchange.root, SUBMITTED, ENTRIES.write(tuple(entries)))
+        elif entries:
+            self._exchange.outbox.aside(self._exchange.root, SUBMITTED, ENTRIES.write(tuple(entries)))
         self._rebase()
 
     def forget(self, name: str) -> None:
