@@ -130,7 +130,7 @@ GONE_SECONDS = 2.0
 QUERY_SECONDS = 2.0
 """The time for another server to list its groups, after which a query answers without them."""
 
-# Between servers: connections (`tcp`, `stream`, `keepalive`)
+# Between servers: connections (`tcp`, `stream`, `keepalive`, `census`)
 
 KEEP_ALIVE_SECONDS = 30.0
 """When another server that no longer answers, or has vanished with its node, is lost, unless a host says otherwise."""
@@ -163,15 +163,8 @@ READ_SECONDS = 30.0
 LINK_LINGER_SECONDS = 1.0
 """The time for which a closed carrier still sends its queued messages."""
 
-ROLL_SECONDS = 0.01
-"""The time for which announcements of new servers are gathered."""
-
-REVIEW_SECONDS = 0.2
-MAX_REVIEW_SECONDS = 3.0
-"""The time without a change of the servers until new neighbours are connected, and the longest such delay."""
-
-FAR_SECONDS = 2.0
-"""The time after which a server without any connection is dialed by servers that are not its neighbours."""
+GATHER_SECONDS = 0.01
+"""The time for which joined and ended servers are gathered before they are reported, for each 50 servers."""
 
 REFUSED_SECONDS = 1.0
 """The time without a listener at a server's address after which the server counts as exited."""

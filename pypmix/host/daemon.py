@@ -338,10 +338,7 @@ class Daemon(ServingManager):
         if name != self._launcher:
             return
         if here:
-            # A switch introduces all of them to each other.
-            places = (self._carrier.address,) if isinstance(self._carrier, TCPCarrier) else ()
-            listens = orders.ADDRESSES.write(places)
-            self._exchange.request(self._launcher, orders.HERE, listens, self._met)
+            self._exchange.request(self._launcher, orders.HERE, b"", self._met)
         else:
             self._inbox.post(lambda: self.leave("the connection with the launcher has ended"))
 
@@ -350,9 +347,6 @@ class Daemon(ServingManager):
             self._inbox.post(lambda: self.leave(f"the launcher refuses this node: {error}"))
             return
         self._has_met = True
-        if isinstance(self._carrier, TCPCarrier):
-            for name, addresses in orders.PEERS.read(data):
-                self._carrier.meet(name, addresses)
 
     def _close(self) -> None:
         self.machine.end_strays(self.loop, self.patience)
@@ -448,7 +442,8 @@ class Daemon(ServingManager):
         try:
             if job.ranks:
                 job.programs = [self.site.program(app) for app in job.job.apps]
-                self.make_room(len(job.ranks))
+                # Each server may need a connection with each other one.
+                self.make_room(len(job.ranks), len(self._exchange.members))
             if job.number > 1:
                 os.makedirs(job.job.tmpdir, 0o700, exist_ok=True)
         except OSError as error:
@@ -689,7 +684,7 @@ def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
         settings.node,
         settings.secret,
         listen=(address, 0),
-        mesh=settings.mesh,
+        introducer=settings.launcher[0],
         keep_alive=settings.keep_alive,
         encrypt=settings.encrypt,
         # The launcher reports a lost node, once for all.

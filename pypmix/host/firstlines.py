@@ -10,7 +10,6 @@ import json
 
 from pypmix._version import __version__
 from pypmix.engine.times import KEEP_ALIVE_SECONDS
-from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.orders import PROTOCOL
 from pypmix.host.terms import GRACE
 from pypmix.standard.errors import PMIxError
@@ -40,7 +39,6 @@ class Orders(Record):
         trace: Whether the launcher writes a trace.
         switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), made by the
             process that starts the daemon; -1 if servers are connected by TCP.
-        mesh: See `TCPCarrier`.
     """
 
     node: str
@@ -59,7 +57,6 @@ class Orders(Record):
     warm: tuple[str, ...] | None = None
     trace: bool = False
     switch: int = -1
-    mesh: int = MAX_MESH
 
 
 class Ready(Record):
@@ -98,7 +95,6 @@ def bootstrap(settings: Orders) -> bytes:
         "encrypt": settings.encrypt,
         "warm": settings.warm,
         "trace": settings.trace,
-        "mesh": settings.mesh,
     }
     return json.dumps(line).encode() + b"\n"
 
@@ -142,7 +138,6 @@ def read_orders(line: bytes) -> Orders:
             None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
             found.get("trace") is True,
             int(found.get("switch", -1)),
-            int(found.get("mesh", MAX_MESH)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.

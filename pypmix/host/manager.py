@@ -317,9 +317,10 @@ class Manager(JobHost):
         """Return True if a proc may start a job."""
         return not self.ending
 
-    def make_room(self, ranks: int) -> None:
-        """Make room for the descriptors of this many further ranks."""
-        self.machine.make_room(self.running + ranks + 2 * self.site.connections, 2 * self.running if self.jobs else 0)
+    def make_room(self, ranks: int, files: int = 0) -> None:
+        """Make room for the descriptors of this many further ranks, and of other files."""
+        files += 2 * self.running if self.jobs else 0
+        self.machine.make_room(self.running + ranks + 2 * self.site.connections, files)
 
     def register(self, job: RunningJob) -> None:
         """Make a job known to the servers.

@@ -84,10 +84,7 @@ JOB: Field[JobLayout] = record(
 # Requests of the launcher, with their answers.
 
 HERE = "pypmix.node.here"
-_ADDRESS: Field[tuple[str, int]] = message(NAME, NUMBER)
-ADDRESSES: Field[tuple[tuple[str, int], ...]] = many(_ADDRESS)
-"""The addresses of a daemon, its first message; the answer contains the addresses of earlier daemons."""
-PEERS: Field[tuple[tuple[str, tuple[tuple[str, int], ...]], ...]] = many(message(NAME, ADDRESSES))
+"""The first message of a daemon, which is empty, as its answer is."""
 
 DESCRIBE_JOB = "pypmix.node.describe"
 DESCRIBE: Field[tuple[JobLayout, int, bool, int | None, bool]] = compressed(

@@ -294,13 +294,10 @@ class Fleet(Site):
         self._secret = b""
         self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
         self._inbox: Inbox[RemoteNode] | None = None
-        self._there: dict[str, tuple[tuple[str, int], ...]] = {}
         self._carrier: TCPCarrier | SwitchCarrier | None = None
         self._exchange: Exchange | None = None
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
-        self._unreported: dict[str, list[str]] = {}
-        """The lost nodes that have not been reported, by the reason."""
         self.is_closing = False
 
     @property
@@ -397,6 +394,7 @@ class Fleet(Site):
             LAUNCHER,
             self._secret,
             listen=(session.listen, 0),
+            introducer=LAUNCHER,
             mesh=session.mesh,
             keep_alive=session.keep_alive,
             encrypt=session.encrypt,
@@ -437,7 +435,7 @@ class Fleet(Site):
             node.hostname, self._space, self._secret, self._launcher, node.number, session.interface,
             tuple(session.env.items()), session.folder, self._host.machine.wdir, self._host.grace, session.keep_alive,
             session.encrypt, warm=None if self._host.machine.forks is None else self._host.machine.forks.modules,
-            trace=self._trace is not None, mesh=session.mesh,
+            trace=self._trace is not None,
         )  # fmt: skip
         line = bootstrap(given)
         try:
@@ -692,13 +690,11 @@ class Fleet(Site):
         exchange.watch(self._changed)
         return inbox
 
-    def _meet(self, sender: str, data: bytes, answer: OnAnswer) -> None:
-        """Record a daemon's addresses, and answer with the addresses of earlier daemons, which it dials."""
+    def _meet(self, sender: str, _data: bytes, answer: OnAnswer) -> None:
+        """Record that a daemon takes part in the exchange."""
         assert self._inbox is not None
         self._inbox.find_peer(sender)
-        before = tuple(self._there.items())
-        self._there[sender] = orders.ADDRESSES.read(data)
-        answer(orders.PEERS.write(before), None)
+        answer(b"", None)
 
         def join() -> None:
             daemon = self._daemons.get(sender)
@@ -722,7 +718,6 @@ class Fleet(Site):
             self._inbox.post(lambda: self._disconnected(name, text))
 
     def _disconnected(self, name: str, reason: str) -> None:
-        self._there.pop(name, None)
         for daemon in [each for each in self._leaving if each.node.hostname == name]:
             daemon.present = False
         known = self._daemons.get(name)
@@ -751,20 +746,11 @@ class Fleet(Site):
         self._stop(daemon, reason)
         if daemon.has_joined and not daemon.node.ends_a_job():
             # Otherwise the end of the job reports it.
-            if not self._unreported:
-                self._loop.later(LAST_WORDS, self._report_losses)
-            self._unreported.setdefault(reason, []).append(name)
+            self._host.sink(2).write(None, f"pypmix run: node {name} is lost: {printable(reason)}\n".encode())
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
         self._host.node_lost()
-
-    def _report_losses(self) -> None:
-        """Report the losses of a moment, in one line for each reason: a launcher that was stopped loses all nodes."""
-        unreported, self._unreported = self._unreported, {}
-        for reason, names in unreported.items():
-            text = f"node {names[0]} is" if len(names) == 1 else f"nodes {listed(names)} are"
-            self._host.sink(2).write(None, f"pypmix run: {text} lost: {printable(reason)}\n".encode())
 
     def refresh(self, done: Callable[[], None]) -> None:
         """Collect the pending operations of all daemons, and call a function then."""
@@ -795,7 +781,6 @@ class Fleet(Site):
     def close(self) -> None:
         """Dismiss all daemons, and stop those left after `LEAVING` seconds."""
         self.is_closing = True
-        self._report_losses()
         if self._exchange is not None:
             self._exchange.conclude()
         # A roster may report more after the loop has closed.

@@ -120,10 +120,11 @@ def test_the_end_of_a_job_depends_on_nobodys_answer(hung: Start, tmp_path: Path,
 APART = """
 import sys
 import pypmix.host.daemon as d
-meet, port = d.TCPCarrier.meet, int(sys.argv[1])
-def elsewhere(self, name, addresses):
-    meet(self, name, addresses if name == "!launcher" else [("127.0.0.1", port)])
-d.TCPCarrier.meet = elsewhere
+from pypmix.host.exchange.tcp import Dialer
+meet, port = Dialer.meet, int(sys.argv[1])
+def elsewhere(self, name, places, delay):
+    meet(self, name, places if name == "!launcher" else (("127.0.0.1", port),), delay)
+Dialer.meet = elsewhere
 d.main()
 """
 """A daemon that reaches its launcher, and no other daemon: those neither answer nor refuse it."""

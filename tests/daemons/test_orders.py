@@ -38,8 +38,6 @@ FIELDS = [
     orders.END,
     orders.STAGE,
     orders.VALUE,
-    orders.PEERS,
-    orders.ADDRESSES,
 ]
 MAPPING = Mapping(crowded=True)
 PROC = Proc("demo", 3)

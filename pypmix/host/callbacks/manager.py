@@ -133,7 +133,7 @@ class HostManager(ServingManager):
         found = [] if job is None else [n for n, node in enumerate(job.job.nodes) if proc.rank in node.ranks]
         return found[0] if found else -1
 
-    def make_room(self, ranks: int) -> None:
+    def make_room(self, ranks: int, files: int = 0) -> None:
         """Do nothing: the limits of this process are left to the host's author."""
 
     def register(self, job: RunningJob) -> None:

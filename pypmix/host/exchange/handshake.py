@@ -47,7 +47,7 @@ class Progress(Record):
         stream: The number of the stream; empty for a new one.
         dialed: How often this side has dialed to restore it.
         received: How many messages have arrived.
-        life: The number of this side's process (`roll`).
+        life: The number of this side's process.
     """
 
     stream: bytes = b""

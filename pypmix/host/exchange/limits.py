@@ -6,10 +6,9 @@ Their times are in `pypmix.engine.times`.
 from __future__ import annotations
 
 MAX_MESH = 32
-"""The most servers that are all connected with each other, and send messages for all to each other one themselves.
+"""The most servers that send messages for all to each other one themselves, and are all connected with a launcher.
 
-More have connections with neighbours, and others when there is something to send (`circle`); messages for all go
-through the root (`statelog`).
+Of more, messages for all go through the root (`statelog`), and a launcher introduces them to each other (`census`).
 """
 
 # Collectives (`coordinator`, `participant`)
@@ -89,19 +88,10 @@ MAX_NAMED = MAX_PARTIES * MAX_PARTY
 MAX_GROUPS = 65536
 """The most groups that are remembered of a server that does not list its own."""
 
-# Connections (`tcp`, `circle`)
+# Connections (`tcp`, `census`)
 
-MAX_ENDED = MAX_APART = 4096
-"""Of how many servers a carrier remembers that they have ended, or that it has lost them alone."""
-
-MAX_SERVERS = 1 << 14
-"""The most servers of a session that a carrier knows."""
-
-MAX_FAR = 128
-"""The most servers without any connection that are dialed by others than their neighbours within `FAR_SECONDS`."""
+MAX_ENDED = 4096
+"""Of how many servers a carrier remembers that they have ended, or that it has lost them."""
 
 MAX_RESOLVING = 32
 """The most names of servers that a process looks up at a time."""
-
-IDLE_TURNS = 8
-"""The turns of the keep-alive without a message after which an unneeded connection may be closed."""

@@ -5,7 +5,6 @@ what the carrier has of the other server, and survives its connections. It begin
 and ends when the other server has left or is lost.
 
     ABSENT --a connection is proved--> OPEN --reset--> BROKEN --another one is proved--> OPEN
-    OPEN --it was idle, both sides agree--> ASLEEP --a message is sent--> BROKEN
     any --the other side has closed it, refuses it, is silent, or the time is over--> ended
 
 A reset means that a connection has ended, but not that the other server has: a device between them has forgotten the
@@ -72,6 +71,9 @@ TLS_HELLO = b"\x16"
 CONTROL = 1 << 31
 """The bit of a frame's length that marks a frame of the carriers, which is not a message."""
 
+REPORT = 1 << 30
+"""The bit of a frame's length that marks a message of the carriers themselves."""
+
 RESETS = (errno.ECONNRESET, errno.ECONNABORTED)
 """The errors that mean that a connection has ended, but not that its other side has."""
 
@@ -83,6 +85,10 @@ _ACKNOWLEDGED = struct.Struct("!cQ")
 MANY = 64
 MUCH = 1 << 16
 """The numbers of messages and of bytes after which they are acknowledged."""
+
+
+class Report(bytes):
+    """A message of the carriers themselves that is not acknowledged."""
 
 
 class Broken(Exception):
@@ -115,18 +121,14 @@ class Pulse:
         seen: Its signs of life at the end of the last turn.
         silent: For how many turns it has been silent, if it is watched.
         away: Whether it has reported that it will be silent.
-        inquirers: The servers that have asked if it is present, and get an answer.
-        vouched: Whether another server vouches for it since it is silent here.
     """
 
-    __slots__ = ("away", "inquirers", "seen", "silent", "vouched")
+    __slots__ = ("away", "seen", "silent")
 
     def __init__(self) -> None:
         self.seen = 0
         self.silent = 0
         self.away = False
-        self.inquirers: set[str] = set()
-        self.vouched = False
 
 
 class Connection:
@@ -208,12 +210,12 @@ class Connection:
         with self.lock:
             return self.write(message)
 
-    def write(self, message: bytes, control: int = 0) -> bool:
+    def write(self, message: bytes, kind: int = 0) -> bool:
         """Send a frame, or as much as there is room for now; with the lock.
 
         Args:
             message: The content of the frame.
-            control: `CONTROL` if it is a frame of the carriers.
+            kind: `CONTROL` or `REPORT` if it is a frame of the carriers.
 
         Returns:
             Whether bytes are left to `flush`.
@@ -225,11 +227,11 @@ class Connection:
             return False
         size = len(message)
         if self._out or self.connecting or size >= CHUNK:
-            self.queue(message, control)
+            self.queue(message, kind)
             self._write_out()
             return self._waits()
         # Most are short, and find room.
-        frame = _LENGTH.pack(size | control) + message
+        frame = _LENGTH.pack(size | kind) + message
         count = self._write_piece(frame)
         if count < size + 4:
             self._out.append(memoryview(frame)[count:])
@@ -238,9 +240,9 @@ class Connection:
             return False
         return self._waits()
 
-    def queue(self, message: bytes, control: int = 0) -> None:
+    def queue(self, message: bytes, kind: int = 0) -> None:
         """Leave a frame to `flush`; with the lock."""
-        head = _LENGTH.pack(len(message) | control)
+        head = _LENGTH.pack(len(message) | kind)
         # One segment if it is short; no copy if it is long.
         for piece in (head + message,) if len(message) < CHUNK else (head, message):
             self._out.append(memoryview(piece))
@@ -371,8 +373,8 @@ class Connection:
         self.stream.count(size)
         return message
 
-    def frames(self, limit: int) -> Iterator[tuple[bool, bytes]]:
-        """Yield the whole frames that have arrived, and whether each is one of the carriers; ends when it is closed.
+    def frames(self, limit: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the whole frames that have arrived, each after its kind (`CONTROL`, `REPORT` or 0), until it is closed.
 
         Args:
             limit: How long a message may be; before the other side has proved who it is, `MAX_FRAME` holds.
@@ -385,23 +387,22 @@ class Connection:
             while len(self._in) - start >= 4 and not self.closed:
                 size = _LENGTH.unpack_from(self._in, start)[0]
                 stream = self.stream
-                most = MAX_FRAME if stream is None else limit
-                control = size > most and stream is not None and CONTROL <= size <= CONTROL + MAX_FRAME
-                if control:
-                    size -= CONTROL
-                elif size > most:
-                    raise Broken(f"it announces a message of {size} bytes; the limit is {most}")
+                kind = 0 if stream is None else size & (CONTROL | REPORT)
+                most = MAX_FRAME if stream is None or kind & CONTROL else limit
+                if size - kind > most:
+                    raise Broken(f"it announces a message of {size - kind} bytes; the limit is {most}")
+                size -= kind
                 end = start + 4 + size
                 if len(self._in) < end:
                     break
                 frame = bytes(memoryview(self._in)[start + 4 : end])
                 start = end
-                if stream is not None and not control:
+                if stream is not None and not kind & CONTROL:
                     stream.count(size)
                 elif stream is not None and frame[:1] == ACKNOWLEDGE:
                     stream.take_acknowledgement(frame)
                     continue
-                yield control, frame
+                yield kind, frame
         finally:
             del self._in[:start]
 
@@ -420,7 +421,7 @@ class Stream:
 
     Args:
         name: The other server's name.
-        life: The number of its process (`roll`).
+        life: The number of its process.
         limit: How many bytes may wait for it.
 
     Attributes:
@@ -428,14 +429,11 @@ class Stream:
         connection: The connection, or None.
         address: The address at which it is dialed to restore the connection; port 0 if it cannot be dialed.
         encrypted: Whether the connection is encrypted.
-        asleep: Whether the connection was let go, or was not needed yet.
         ended: Whether the other server has left or is lost.
         dialed: How often this side has dialed to restore the connection.
         size: The number of bytes that are not acknowledged.
         due: Whether arrived messages are to be acknowledged at once.
         pulse: The signs of life of the other side.
-        roll_number: The last change of servers that the other side knows (`roll`); -1 until both have compared.
-        idle: For how many turns of the keep-alive no message has passed.
     """
 
     def __init__(self, name: str, life: bytes, limit: int) -> None:
@@ -445,15 +443,11 @@ class Stream:
         self.connection: Connection | None = None
         self.address: Address = ("", 0)
         self.encrypted = False
-        self.asleep = True
         self.ended = False
         self.dialed = 0
         self.size = 0
         self.due = False
         self.pulse = Pulse()
-        self.roll_number = -1
-        self.idle = 0
-        self._moved = 0
         self._limit = limit
         self._lock = threading.Lock()
         self._messages: deque[bytes] = deque()
@@ -477,12 +471,12 @@ class Stream:
 
     # Sent messages
 
-    def send(self, message: bytes, control: int = 0) -> bool:
+    def send(self, message: bytes, kind: int = 0) -> bool:
         """Send a frame, or keep it until there is a connection; from any thread.
 
         Args:
             message: The message; a frame of the carriers is lost without a connection.
-            control: `CONTROL` for a frame of the carriers.
+            kind: `CONTROL` for a frame of the carriers, `REPORT` for a message of theirs.
 
         Returns:
             Whether the carrier has to act: bytes are left to `flush`, or a connection has to be made.
@@ -498,13 +492,13 @@ class Stream:
             size = len(message)
             if connection is not None and connection.unsent and connection.unsent + size > self._limit:
                 raise Broken(f"it does not read what it is sent: {connection.unsent} bytes wait")
-            if control:
-                return connection is not None and connection.write(message, control)
+            if kind == CONTROL:
+                return connection is not None and connection.write(message, kind)
             if self.size and self.size + size > self._limit:
                 self._check_room(connection)
-            self._messages.append(message)
+            self._messages.append(Report(message) if kind else message)
             self.size += size
-            return self.asleep if connection is None else connection.write(message)
+            return not self.number if connection is None else connection.write(message, kind)
 
     def _check_room(self, connection: Connection | None) -> None:
         """Raise if too many messages are kept."""
@@ -564,18 +558,6 @@ class Stream:
         self._reported, self._unreported, self.due = self._arrived, 0, False
         return self._arrived
 
-    @property
-    def settled(self) -> bool:
-        """Whether each side has acknowledged all messages that have arrived, and none waits to be sent."""
-        waits = self.connection is not None and self.connection.unsent
-        return not self._messages and self._reported == self._arrived and not waits
-
-    def count_turn(self) -> None:
-        """End a turn of the keep-alive: see if any message has passed."""
-        moved = self._acknowledged + len(self._messages) + self._arrived
-        self.idle = self.idle + 1 if moved == self._moved else 0
-        self._moved = moved
-
     # Connections
 
     def progress(self, life: bytes) -> Progress:
@@ -603,23 +585,19 @@ class Stream:
             self._taken = max(self._taken, theirs.dialed)
             self.number = self.number or connection.handshake.number()
             self.address, self.encrypted = connection.address, connection.tunnel is not None
-            self.asleep = False
-            # The last frames of the connection before may be lost.
-            self.roll_number = -1
             for message in self._messages:
-                connection.queue(message)
+                connection.queue(message, REPORT if isinstance(message, Report) else 0)
             connection.lock = self._lock
             connection.stream = self
             self.connection = connection
 
-    def detach(self, asleep: bool = False) -> None:
-        """Keep messages from here on: the connection was reset, or is let go."""
+    def detach(self) -> None:
+        """Keep messages from here on: the connection was reset."""
         with self._lock:
             if self.connection is not None:
                 self._signs += self.connection.signs
                 self.connection.close()
             self.connection = None
-            self.asleep = asleep
 
     def discard_messages(self) -> None:
         """Forget all messages that have not been acknowledged."""

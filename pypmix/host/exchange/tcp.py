@@ -1,11 +1,11 @@
 """The carrier over TCP: loopback, network namespaces, or a network that is trusted as far as its wires.
 
 Theory of operation. `stream` has the messages with one other server, `handshake` the proof of who it is, `keepalive`
-the signs of its life, and `circle` which servers are present and have to be connected. Here is the I/O:
+the signs of its life, and `census` which servers are present. Here is the I/O:
 
 * `Entrance` accepts connections, and bounds the share of peers in their handshake.
-* `Dialer` connects with servers whose addresses are known, until it reaches them, and restores streams.
-* `Admission` opens connections, `ConnectionNeeds` makes the needed ones, `Departure` ends them in order.
+* `Dialer` connects with servers whose addresses are known, until it reaches them, and makes and restores streams.
+* `Admission` opens connections, `Departure` ends them in order.
 * `Peers` has the streams with the other servers: it serves, restores and ends them, and reports the servers that join
   and leave.
 * `TCPCarrier` is what a user sees: it has the loop, and calls `Peers` on it.
@@ -28,33 +28,28 @@ from functools import partial
 from pypmix.engine.faults import fault
 from pypmix.engine.times import (
     DIAL_SECONDS,
-    ENDING_SECONDS,
-    FAR_SECONDS,
     KEEP_ALIVE_SECONDS,
     LINK_HANDSHAKE_SECONDS,
     LINK_LINGER_SECONDS,
     LOOK_SECONDS,
     MAX_RETRY_SECONDS,
-    MAX_REVIEW_SECONDS,
     PAUSE_SECONDS,
     PROOF_SECONDS,
     READ_SECONDS,
     REFUSED_SECONDS,
     RETRY_SECONDS,
-    REVIEW_SECONDS,
     STALL_SECONDS,
     UNREACHED_LOG_SECONDS,
 )
 from pypmix.host import addresses
-from pypmix.host.exchange import circle, codec, rendezvous
+from pypmix.host.exchange import codec, rendezvous
 from pypmix.host.exchange.carrier import MAX_MESSAGE, check
-from pypmix.host.exchange.circle import Circle, Port
+from pypmix.host.exchange.census import LIFE, Census
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.handshake import Handshake, HandshakeError, Progress, refusal
 from pypmix.host.exchange.keepalive import KeepAlive
-from pypmix.host.exchange.limits import IDLE_TURNS, MAX_FAR, MAX_MESH, MAX_RESOLVING
-from pypmix.host.exchange.roll import LIFE, Entry
-from pypmix.host.exchange.stream import CONTROL, Broken, Connection, ConnectionEnd, Stream
+from pypmix.host.exchange.limits import MAX_MESH, MAX_RESOLVING
+from pypmix.host.exchange.stream import CONTROL, REPORT, Broken, Connection, ConnectionEnd, Stream
 from pypmix.host.loop import READ, WRITE, Loop
 from pypmix.host.naming import check_name, shown
 from pypmix.standard.errors import NotInitialized, RemoteProtocolError
@@ -93,8 +88,8 @@ HANDSHAKES = 8
 GOODBYE = b""
 """The frame that reports that its sender leaves; no message is empty."""
 
-REST, RESTS, SETTLE = 30, 31, 32
-"""The frames of carriers that ask if a connection may be let go, let it go, and ask for an acknowledgement."""
+SETTLE = 32
+"""The frame of carriers that asks for an acknowledgement."""
 
 _resolvers = threading.BoundedSemaphore(MAX_RESOLVING)
 
@@ -109,6 +104,7 @@ class Settings(Record):
     secret: bytes
     max_message: int
     max_backlog: int
+    introducer: str
     mesh: int
     keep_alive: float
     encrypt: bool | None
@@ -118,8 +114,8 @@ class Settings(Record):
         if not isinstance(self.secret, bytes | bytearray):
             raise TypeError(f"a secret is bytes, not {type(self.secret).__name__}")
         for label, size in (("max_message", self.max_message), ("max_backlog", self.max_backlog)):
-            if type(size) is not int or not 0 < size < CONTROL:
-                raise ValueError(f"{label} is a number of bytes, at least 1 and below {CONTROL}, not {size!r:.80}")
+            if type(size) is not int or not 0 < size < REPORT:
+                raise ValueError(f"{label} is a number of bytes, at least 1 and below {REPORT}, not {size!r:.80}")
         if type(self.mesh) is not int or self.mesh < 1:
             raise ValueError(f"mesh is a number of servers, at least 1, not {self.mesh!r:.80}")
         if not 0 < self.keep_alive < float("inf"):
@@ -140,19 +136,17 @@ class Dialing:
         since: When it was to be dialed first.
         connection: The connection by which it is being dialed.
         timer: Dials it.
-        far: Whether it is the neighbour of another server, which dials it first.
     """
 
     __slots__ = (
-        "addresses", "connection", "failure", "far", "logged", "met", "name", "reason", "since", "stream", "timer",
-        "tries",
+        "addresses", "connection", "failure", "logged", "met", "name", "reason", "since", "stream", "timer", "tries"
     )  # fmt: skip
 
     def __init__(self, name: str, addresses: tuple[Address, ...], stream: Stream | None = None) -> None:
         self.name = name
         self.addresses = addresses
         self.stream = stream
-        self.met = self.far = False
+        self.met = False
         self.tries = 0
         self.since = time.monotonic()
         self.connection: Connection | None = None
@@ -349,18 +343,8 @@ class Dialer:
             return
         self._forget(name)
         dialing = self.known[name] = Dialing(name, places)
-        circle = self._peers.circle
-        dialing.met = name in circle.present
-        if not circle.sparse:
-            circle.count(self.unmet())
-        if circle.sparse:
-            self._peers.needs.review()
-        else:
-            self.start(dialing, delay)
-
-    def unmet(self) -> list[str]:
-        """Return the known servers that were never present."""
-        return [name for name, dialing in self.known.items() if not dialing.met]
+        dialing.met = name in self._peers.census.present
+        self.start(dialing, delay)
 
     def addresses_of(self, name: str) -> tuple[Address, ...]:
         """Return the known addresses of a server."""
@@ -480,41 +464,38 @@ class Dialer:
         if code not in (0, errno.EINPROGRESS):
             connection.close()
             refused = code == errno.ECONNREFUSED
-            self.fail(dialing, os.strerror(code), final=refused, sure=refused)
+            self.fail(dialing, os.strerror(code), refused=refused)
             return
         dialing.connection = connection
         peers.begin(connection, READ | WRITE, min(LINK_HANDSHAKE_SECONDS, DIAL_SECONDS * 2 ** min(dialing.tries, 8)))
         handshake.listens = _listening_address(peers.address, sock)
         peers.send_handshake(connection, handshake.begin())
 
-    def lose(
-        self, connection: Connection, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
-    ) -> bool:
+    def lose(self, connection: Connection, reason: str, *, grave: bool = False, refused: bool = False) -> bool:
         """Return True if a connection that has ended was an attempt to reach a server, which is dialed again."""
         name = connection.peer
         for dialing in (self.known.get(name), self.attempts.get(name)):
             if dialing is not None and dialing.connection is connection:
                 dialing.connection = None
-                self.fail(dialing, reason, grave=grave, final=final, sure=sure)
+                self.fail(dialing, reason, grave=grave, refused=refused)
                 return True
         return False
 
-    def fail(
-        self, dialing: Dialing, reason: str, *, grave: bool = False, final: bool = False, sure: bool = False
-    ) -> None:
+    def fail(self, dialing: Dialing, reason: str, *, grave: bool = False, refused: bool = False) -> None:
         """A server was not reached: dial it again in a while, unless that ends its stream."""
         if not self._wants(dialing):
             return
         stream, name = dialing.stream, dialing.name
-        if stream is not None and stream.number and final:
-            self._peers.vanish(name, ", and ".join(filter(None, (dialing.reason, reason))), sure)
-            return
+        now = time.monotonic()
+        if stream is not None and (grave or refused):
+            if stream.number:
+                self._peers.vanish(name, ", and ".join(filter(None, (dialing.reason, reason))))
+                return
+            if grave or now - dialing.since >= REFUSED_SECONDS:
+                self._peers.vanish(name, reason)
+                return
         dialing.tries += 1
         dialing.failure = reason
-        now = time.monotonic()
-        if stream is not None and final and (not sure or now - dialing.since >= REFUSED_SECONDS):
-            self._peers.vanish(name, reason, sure)
-            return
         level = log.info
         late = grave or now - dialing.since >= UNREACHED_LOG_SECONDS
         if late and (reason != dialing.reason or now - dialing.logged >= WINDOW):
@@ -527,21 +508,48 @@ class Dialer:
             dialing.address,
             reason,
         )
-        delay = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(dialing.tries - 1, 8))
-        if dialing.far:
-            delay = max(delay, _far_seconds(len(self.unmet())))
-        self.start(dialing, _about(delay))
+        self.start(dialing, _about(min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(dialing.tries - 1, 8))))
 
-    def dial_unmet(self) -> None:
-        """Dial the known servers without any connection: near ones now, the neighbours of others later."""
-        unmet = self.unmet()
-        near = self._peers.circle.near(unmet)
-        for name in unmet:
-            dialing = self.known[name]
-            if dialing.connection is None and (dialing.timer is None or (name in near and dialing.far)):
-                # Of a present server this one is about to get a record.
-                dialing.far = name not in near
-                self.start(dialing, FAR_SECONDS + _about(_far_seconds(len(unmet))) if dialing.far else 0)
+    def reach(self, name: str) -> None:
+        """Make a connection with a present server, unless there is one."""
+        peers = self._peers
+        with peers.streams_lock:
+            stream = peers.find_stream(name)
+        if stream is not None and not stream.number and name not in self.attempts:
+            self.connect(stream, "")
+
+    def connect(self, stream: Stream, reason: str) -> None:
+        """Make a connection, the first one or another one, within the time of the keep-alive.
+
+        Args:
+            stream: The stream, which has no connection.
+            reason: Why it has none, for a person; empty if it never had one.
+        """
+        name = stream.name
+        if stream.number:
+            where: tuple[Address, ...] = (stream.address,)
+        else:
+            where = self._peers.census.addresses_of(name) or self.addresses_of(name)
+        dialing = self.attempts[name] = Dialing(name, where, stream)
+        dialing.reason = reason
+        self._limit(dialing, stream)
+        if where and where[0][1]:
+            self.start(dialing, 0)
+
+    def _limit(self, dialing: Dialing, stream: Stream) -> None:
+        """End a stream after the time of the keep-alive, unless it has a connection then, or its server is away."""
+        seconds = self._peers.settings.keep_alive
+
+        def give_up() -> None:
+            if self.attempts.get(dialing.name) is not dialing:
+                return
+            if stream.pulse.away:
+                self._limit(dialing, stream)
+            else:
+                reason = f"it is not reached in {seconds:g} s"
+                self._peers.vanish(dialing.name, ": ".join(filter(None, (reason, dialing.reason))))
+
+        self._peers.loop.later(seconds, give_up)
 
 
 class Admission:
@@ -571,7 +579,7 @@ class Admission:
 
     def progress(self, stream: Stream | None) -> Progress:
         """Return the progress of this side with a stream; None for a new one."""
-        life = self._peers.circle.life
+        life = self._peers.census.life
         return Progress(life=life) if stream is None else stream.progress(life)
 
     def owes(self, name: str) -> bool:
@@ -603,13 +611,13 @@ class Admission:
                 raise HandshakeError(f"{shown(peers.name)} leaves", retry=True)
         if continued and stream is not None and stream.connection is None and not stream.ended:
             return stream
-        if peers.circle.counts_as_lost(theirs.life):
+        if peers.census.counts_as_lost(theirs.life):
             raise HandshakeError(f"{shown(name)} counts as lost")
         if theirs.stream:
             raise HandshakeError(f"its connection with {shown(name)} is over", retry=connection.dials)
         if len(theirs.life) != LIFE:
             raise HandshakeError(f"{shown(name)} says nothing of its life")
-        if (stream is not None and stream.number) or not peers.circle.admits(name, theirs.life):
+        if (stream is not None and stream.number) or not peers.census.admits(name, theirs.life):
             # If the present one has died, that is about to be noticed.
             raise HandshakeError(f"there is a {shown(name)} already", retry=True)
         return stream
@@ -630,13 +638,11 @@ class Admission:
             raise
         if resumed:
             peers.send_control(stream, peers.keep_alive.report_away())
-            peers.circle.resumed(stream)
             log.info("%s: the connection with %s is there again", shown(peers.name), shown(name))
         else:
             stream.life = life
-            new = name not in peers.circle.present
-            where = (connection.address,) if connection.address[1] else ()
-            peers.circle.met(stream, life, peers.dialer.addresses_of(name) or where)
+            new = name not in peers.census.present
+            peers.census.add(stream)
             if new:
                 peers.appear(name)
         peers.watch(connection, True)
@@ -663,143 +669,8 @@ class Admission:
             self._peers.send_handshake(connection, refusal(error))
         # A server that leaves may be about to make a connection, and a lost one does not know yet that it is lost.
         theirs = connection.handshake.theirs
-        quiet = error.retry or theirs.stream != b"" or self._peers.circle.counts_as_lost(theirs.life)
-        self._peers.drop(connection, str(error), quiet=quiet, grave=not error.retry, final=not error.retry)
-
-
-class ConnectionNeeds:
-    """Makes the connections that are needed and lets others go, among servers of which not all are connected.
-
-    Args:
-        peers: The other servers.
-    """
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._review_timer: Timer | None = None
-        self._review_time = 0.0
-
-    def review(self) -> None:
-        """Check soon which servers this one has to be connected with."""
-        if not self._peers.circle.sparse or self._peers.closing:
-            return
-        now = time.monotonic()
-        if self._review_timer is None:
-            self._review_time = now
-        elif now - self._review_time > MAX_REVIEW_SECONDS:
-            return
-        else:
-            self._review_timer.cancel()
-        self._review_timer = self._peers.loop.later(REVIEW_SECONDS, self._look_around)
-
-    def _look_around(self) -> None:
-        self._review_timer = None
-        for name in self._peers.circle.needed_servers():
-            self.reach(name)
-        self._peers.dialer.dial_unmet()
-
-    def reach(self, name: str) -> None:
-        """Make a connection with a present server, unless there is one."""
-        peers = self._peers
-        with peers.streams_lock:
-            stream = peers.find_stream(name)
-        if stream is not None and stream.asleep and name not in peers.dialer.attempts:
-            self.connect(stream, "")
-
-    def connect(self, stream: Stream, reason: str) -> None:
-        """Make a connection, the first one or another one, within the time of the keep-alive.
-
-        Args:
-            stream: The stream, which has no connection.
-            reason: Why it has none, for a person; empty if it was idle.
-        """
-        peers, name = self._peers, stream.name
-        where = (
-            (stream.address,) if stream.number else peers.dialer.addresses_of(name) or peers.circle.addresses_of(name)
-        )
-        dialing = peers.dialer.attempts[name] = Dialing(name, where, stream)
-        dialing.reason = reason
-        # A stream without any connection yet has no signs of life.
-        stream.asleep = not stream.number
-        self._limit_dialing(dialing, stream)
-        if where and where[0][1]:
-            peers.dialer.start(dialing, 0)
-
-    def _limit_dialing(self, dialing: Dialing, stream: Stream) -> None:
-        """End a stream after the time of the keep-alive, unless it has a connection then, or its server is away."""
-        peers, name, seconds = self._peers, dialing.name, self._peers.settings.keep_alive
-
-        def doubt() -> None:
-            if peers.dialer.attempts.get(name) is dialing and name in peers.circle.needed_servers():
-                peers.keep_alive.suspect(name)
-                peers.act_on_keep_alive()
-
-        def give_up() -> None:
-            vouched = peers.keep_alive.is_vouched(name)
-            if peers.dialer.attempts.get(name) is not dialing:
-                return
-            if stream.pulse.away or peers.circle.is_away(name):
-                self._limit_dialing(dialing, stream)
-            else:
-                reason = f"it is not reached in {seconds:g} s"
-                peers.vanish(name, ": ".join(filter(None, (reason, dialing.reason))), sure=not vouched)
-
-        if not stream.number:
-            peers.loop.later(seconds / 2, doubt)
-        peers.loop.later(seconds, give_up)
-
-    def let_go(self) -> None:
-        """Close unneeded connections, the longest idle first, as long as there are many."""
-        connected = [stream for stream in list(self._peers.streams.values()) if stream.connected]
-        for stream in connected:
-            stream.count_turn()
-        surplus = len(connected) - self._peers.circle.mesh
-        if not self._peers.circle.sparse or surplus <= 0:
-            return
-        idle = [stream for stream in connected if stream.idle >= IDLE_TURNS and stream.address[1]]
-        needed = self._peers.circle.needed_servers() if idle else ()
-        idle = [stream for stream in idle if stream.name not in needed]
-        for stream in sorted(idle, key=lambda stream: -stream.idle)[:surplus]:
-            self._peers.send_control(stream, codec.pack(REST))
-
-    def rest_if_idle(self, stream: Stream) -> None:
-        if stream.name in self._peers.circle.needed_servers() or not stream.address[1] or not stream.idle:
-            return
-        if stream.settled:
-            self._peers.send_control(stream, codec.pack(RESTS))
-            self.fall_asleep(stream)
-
-    def fall_asleep(self, stream: Stream) -> None:
-        """Let a connection go: it is restored when a message is sent."""
-        if stream.connection is None:
-            return
-        self._peers.forget(stream.connection)
-        stream.detach(asleep=True)
-        if stream.owes:
-            # These were sent while the other side let it go.
-            self.reach(stream.name)
-
-    def end_elsewhere(self, name: str, in_order: bool) -> None:
-        """Others have observed the end of a server: its connection here ends too, if it is not silent."""
-        stream = self._peers.streams.get(name)
-        reason = "" if in_order else "others have seen its end"
-        if stream is None or stream.connection is None:
-            self._peers.vanish(name, reason, sure=True)
-            return
-        self._peers.circle.part(stream)
-        self._peers.loop.later(ENDING_SECONDS, lambda: self._peers.lose(stream, reason, sure=True))
-
-    def leave_alone(self) -> None:
-        """The others have lost this server, as they lose a server that leaves."""
-        if not self._peers.closing:
-            log.warning("%s: the other servers count this one as lost: it goes on alone", shown(self._peers.name))
-            for name in list(self._peers.circle.present):
-                self._peers.vanish(name, "this server counts as lost")
-
-    def meet_reported(self, name: str, places: tuple[Address, ...]) -> None:
-        """Others are connected with a server."""
-        if places and name not in self._peers.dialer.known:
-            self._peers.dialer.meet(name, places, 0)
+        quiet = error.retry or theirs.stream != b"" or self._peers.census.counts_as_lost(theirs.life)
+        self._peers.drop(connection, str(error), quiet=quiet, grave=not error.retry)
 
 
 class Departure:
@@ -823,7 +694,7 @@ class Departure:
         self._linger()
         for dialing in self._peers.dialer.known.values():
             dialing.stop()
-        if self._peers.circle.sparse:
+        if self._peers.census.sparse:
             self._request_all_acknowledgements()
         else:
             self._say_goodbye()
@@ -858,12 +729,12 @@ class Departure:
         """Leave: all messages have arrived that had to, or the time for that has passed."""
         self.final = True
         self._linger()
-        if self._peers.circle.sparse:
+        if self._peers.census.sparse:
             self._late = {stream for stream in list(self._peers.streams.values()) if stream.connected and stream.owes}
         for stream in list(self._peers.streams.values()):
             if not stream.number:
                 stream.discard_messages()
-            elif not stream.asleep:
+            else:
                 self.send_goodbye(stream)
         for connection in list(self._peers.connections):
             if connection.stream is None and not self._is_attempt(connection):
@@ -885,7 +756,7 @@ class Departure:
                 return False
             self._say_goodbye()
         late = time.monotonic() >= self._peers.closing
-        return late or all(stream.asleep or stream in self._late for stream in list(self._peers.streams.values()))
+        return late or all(not stream.number or stream in self._late for stream in list(self._peers.streams.values()))
 
     def _is_unfinished(self) -> bool:
         """Return True if messages have to arrive, or connections to be made, before this server leaves."""
@@ -932,13 +803,9 @@ class Peers:
         self.left = threading.Event()
         """Set when everything is closed."""
         self.entrance, self.admission, self.dialer = Entrance(self, listener), Admission(self), Dialer(self)
-        self.needs, self.departure = ConnectionNeeds(self), Departure(self)
+        self.departure = Departure(self)
         where = () if self.address[0] in EVERYWHERE else (self.address,)
-        port = Port(
-            self.send_control, lambda seconds, call: self.loop.later(seconds, call), self.appear,
-            self.needs.end_elsewhere, self.needs.review, self.needs.meet_reported, self.needs.leave_alone,
-        )  # fmt: skip
-        self.circle = Circle(Entry(name, os.urandom(LIFE), 0, where), settings.mesh, self.streams, port)
+        self.census = Census(self, settings.introducer, settings.mesh, where)
         self.keep_alive = KeepAlive(name, settings.keep_alive, self.streams)
         self.streams_lock = threading.Lock()
         """Held while streams are added and removed."""
@@ -975,7 +842,7 @@ class Peers:
     def find_stream(self, name: str) -> Stream | None:
         """Return the stream with a server that is present; with the lock of the streams."""
         stream = self.streams.get(name)
-        life = self.circle.present.get(name)
+        life = self.census.present.get(name)
         if stream is None and life is not None:
             stream = self.streams[name] = Stream(name, life, self.settings.max_backlog)
         return stream
@@ -994,6 +861,10 @@ class Peers:
         """Send a frame of the carriers."""
         self.send_to(stream, data, CONTROL)
 
+    def send_report(self, stream: Stream, data: bytes) -> None:
+        """Send a report of the carriers, which arrives as messages do."""
+        self.send_to(stream, data, REPORT)
+
     def post_end(self, error: ConnectionEnd) -> None:
         """End a connection that has ended, soon."""
         if error.connection is not None:
@@ -1004,7 +875,7 @@ class Peers:
         if stream.connection is not None:
             self.watch(stream.connection, True)
         else:
-            self.needs.reach(stream.name)
+            self.dialer.reach(stream.name)
 
     def send_handshake(self, connection: Connection, message: bytes) -> None:
         """Send a frame of the handshake."""
@@ -1020,9 +891,8 @@ class Peers:
             return
         for stream in list(self.streams.values()):
             self._acknowledge(stream)
-        self.keep_alive.turn(self.circle.ring())
+        self.keep_alive.turn()
         self.act_on_keep_alive()
-        self.needs.let_go()
         self.loop.later(self.keep_alive.every, self.turn)
 
     def act_on_keep_alive(self) -> None:
@@ -1030,8 +900,8 @@ class Peers:
         for stream, data in outbox:
             self.send_control(stream, data)
         losses, self.keep_alive.losses = self.keep_alive.losses, []
-        for stream, reason, sure in losses:
-            self.lose(stream, reason, sure)
+        for stream, reason in losses:
+            self.lose(stream, reason)
 
     def begin(self, connection: Connection, events: int, seconds: float) -> None:
         """Watch a new connection, whose handshake has some seconds."""
@@ -1086,14 +956,16 @@ class Peers:
             self.departure.finish()
 
     def _take_all(self, connection: Connection) -> None:
-        for control, frame in connection.frames(self.settings.max_message):
+        for kind, frame in connection.frames(self.settings.max_message):
             stream = connection.stream
             if stream is None:
                 self.admission.take(connection, frame)
-            elif control:
+            elif kind == CONTROL:
                 self._take_control(stream, frame)
+            elif kind == REPORT:
+                self.census.take(stream, frame)
             elif frame == GOODBYE:
-                self.drop(connection, "", sure=True)
+                self.drop(connection, "")
             elif not self.closing:
                 self._hand_on(stream, frame)
         if connection.stream is not None and connection.stream.due:
@@ -1108,14 +980,7 @@ class Peers:
 
     def _take_control(self, stream: Stream, data: bytes) -> None:
         """Process a frame of the carriers."""
-        kind, parts = codec.unpack(data)
-        if kind in circle.KINDS:
-            self.circle.take(stream, kind, parts)
-        elif kind == REST:
-            self.needs.rest_if_idle(stream)
-        elif kind == RESTS:
-            self.needs.fall_asleep(stream)
-        elif kind == SETTLE:
+        if codec.unpack(data)[0] == SETTLE:
             self._acknowledge(stream)
         else:
             self.keep_alive.take(stream, data)
@@ -1146,13 +1011,10 @@ class Peers:
 
     def end_connection(self, connection: Connection, error: ConnectionEnd) -> None:
         """A connection has ended: process the bytes that had arrived, which may report that its server has left."""
-        closed = error.closed
         try:
             # A dialing server does not get in by bytes that arrived before: it would not know of it.
             while not connection.closed and (connection.stream or connection.dials) and connection.receive():
                 self._take_all(connection)
-        except ConnectionEnd as last:
-            closed = closed or last.closed
         except (Broken, RemoteProtocolError, HandshakeError):
             # It has ended in any case.
             pass
@@ -1163,9 +1025,9 @@ class Peers:
             log.info("%s: the connection with %s is made again: %s", shown(self.name), shown(stream.name), error)
             self.forget(connection)
             stream.detach()
-            self.needs.connect(stream, str(error))
+            self.dialer.connect(stream, str(error))
         else:
-            self.drop(connection, str(error), quiet=True, final=error.refused, sure=closed or error.refused)
+            self.drop(connection, str(error), quiet=True, refused=error.refused)
 
     def forget(self, connection: Connection) -> None:
         """Stop to watch a connection that ends."""
@@ -1182,8 +1044,7 @@ class Peers:
         *,
         quiet: bool = False,
         grave: bool = False,
-        final: bool = False,
-        sure: bool = False,
+        refused: bool = False,
     ) -> None:
         """End a connection, and the stream on it.
 
@@ -1191,19 +1052,18 @@ class Peers:
             connection: The connection.
             reason: Why, for a person; empty if it is in order.
             quiet: It is common among unknown peers.
-            grave: It is likely to happen again.
-            final: A stream cannot be restored.
-            sure: Its server has ended, for all.
+            grave: It is likely to happen again: a stream cannot be restored.
+            refused: No process listens there, so neither can it be.
         """
         if connection not in self.connections:
             return
         stream = connection.stream
         if stream is not None:
-            self.vanish(stream.name, reason, sure)
+            self.vanish(stream.name, reason)
             return
         self.forget(connection)
         connection.close()
-        if self.dialer.lose(connection, reason, grave=grave, final=final, sure=sure) or not reason or self.closing:
+        if self.dialer.lose(connection, reason, grave=grave, refused=refused) or not reason or self.closing:
             return
         level = log.info if quiet else log.warning
         level(
@@ -1213,18 +1073,18 @@ class Peers:
             reason,
         )
 
-    def lose(self, stream: Stream, reason: str, sure: bool = False) -> None:
+    def lose(self, stream: Stream, reason: str) -> None:
         """End a stream, unless that has happened."""
         if self.streams.get(stream.name) is stream:
-            self.vanish(stream.name, reason, sure)
+            self.vanish(stream.name, reason)
 
-    def vanish(self, name: str, reason: str, sure: bool = False) -> None:
+    def vanish(self, name: str, reason: str, quiet: bool = False) -> None:
         """A server is no longer present.
 
         Args:
             name: Its name.
             reason: Why, for a person; empty if it is in order.
-            sure: It has ended, for all.
+            quiet: Whether that is logged for another server already.
         """
         attempt = self.dialer.attempts.pop(name, None)
         if attempt is not None:
@@ -1236,17 +1096,17 @@ class Peers:
                 if stream.connection is not None:
                     self.forget(stream.connection)
                 stream.end()
-        if name not in self.circle.present:
+        if name not in self.census.present:
             return
-        self.circle.remove(name, sure, in_order=not reason)
+        self.census.remove(name, in_order=not reason)
         with self.streams_lock:
             # It may have been made again in between, by a message on another thread.
             self.streams.pop(name, None)
         self.reasons[name] = reason
-        if reason and not self.closing:
+        if reason and not quiet and not self.closing:
             self.log_loss("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
         self._report(name, False)
-        self.circle.follow(name)
+        self.census.lose_introducer(name)
 
     def _report(self, name: str, here: bool) -> None:
         if self.on_change is not None and not self.closing:
@@ -1283,7 +1143,7 @@ class Peers:
         for connection in connections:
             connection.close()
         self.streams.clear()
-        self.circle.present.clear()
+        self.census.present.clear()
         with self._gate:
             self.has_ended = True
             self._close_loop()
@@ -1293,8 +1153,9 @@ class Peers:
 class TCPCarrier:
     """A `Carrier` over TCP connections, which runs a thread.
 
-    As long as there are few servers (`mesh`), each has a connection with each other one. Of more, each has connections
-    with some neighbours, and makes others when there is a message to send (`circle` has the theory).
+    Each server has a connection with each other one. In a session with an introducer and more servers than `mesh`, each
+    is connected with the introducer, and makes other connections when there is a message to send (`census` has the
+    theory).
 
     A peer that knows the secret is taken for a server of the session; the secret itself is not sent. Connections that
     leave the machine are encrypted, unless `encrypt` says otherwise. A known server that was never connected is dialed
@@ -1309,8 +1170,9 @@ class TCPCarrier:
         listen: The host and port to listen on; port 0 takes a free one.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
-        mesh: How many servers at most, this one included, are all connected with each other; 1 for none. All servers
-            of a session should have the same number.
+        introducer: The name of the server that introduces all others to each other, such as a launcher: they all
+            dial it. By default there is none, and each server needs the addresses of the others.
+        mesh: How many servers at most are all connected with each other, if there is an introducer, which decides it.
         keep_alive: Seconds after which a server is lost that does not answer, such as a server whose process was
             stopped or whose cable was pulled out, or to which a reset connection cannot be restored. The carrier's
             thread answers: a host that is busy, or blocks elsewhere, is not lost.
@@ -1331,13 +1193,14 @@ class TCPCarrier:
         listen: Address = ("127.0.0.1", 0),
         max_message: int = MAX_MESSAGE,
         max_backlog: int = MAX_BACKLOG,
+        introducer: str = "",
         mesh: int = MAX_MESH,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         encrypt: bool | None = None,
         quiet: bool = False,
     ) -> None:
         self.name = check_name(name)
-        settings = Settings(name, secret, max_message, max_backlog, mesh, keep_alive, encrypt, quiet)
+        settings = Settings(name, secret, max_message, max_backlog, introducer, mesh, keep_alive, encrypt, quiet)
         self.quiet = quiet
         self.keep_alive = keep_alive
         self._known = dict(peers or {})
@@ -1383,7 +1246,7 @@ class TCPCarrier:
     @property
     def members(self) -> tuple[str, ...]:
         """The names of all servers that are present, sorted."""
-        return tuple(sorted((self.name, *self._peers.circle.present.copy())))
+        return tuple(sorted((self.name, *self._peers.census.present.copy())))
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -1424,7 +1287,7 @@ class TCPCarrier:
 
     def drop(self, name: str, reason: str) -> None:
         """End the connection with a server that counts as lost: the others lose it as well, and it leaves."""
-        self._peers.post(lambda: self._peers.vanish(name, reason, sure=True))
+        self._peers.post(lambda: self._peers.vanish(name, reason))
 
     @property
     def unreached(self) -> tuple[tuple[str, str, str, float], ...]:
@@ -1439,7 +1302,6 @@ class TCPCarrier:
         frame = peers.keep_alive.set_away(going)
         for stream in list(peers.streams.values()):
             peers.send_control(stream, frame)
-        peers.post(lambda: peers.circle.away(going))
 
     def reason(self, name: str) -> str:
         """Return why the last connection with a server has ended; empty if it has left in order, or is present."""
@@ -1447,8 +1309,8 @@ class TCPCarrier:
 
     def life(self, name: str) -> bytes:
         """Return the number of a present server's process, empty if it is not present."""
-        circle = self._peers.circle
-        return circle.life if name == self.name else circle.present.get(name, b"")
+        census = self._peers.census
+        return census.life if name == self.name else census.present.get(name, b"")
 
     def close(self) -> None:
         """Send the given messages, for a second at most, and leave; waits for it, unless the carrier itself calls.
@@ -1488,7 +1350,7 @@ class TCPCarrier:
         except BaseException as error:
             # No message is sent or received from here on: for the other servers that is as if they were lost.
             fault(f"the carrier of {shown(self.name)}", error)
-            for name in list(peers.circle.present):
+            for name in list(peers.census.present):
                 peers.vanish(name, "this carrier has failed")
         finally:
             peers.end()
@@ -1507,11 +1369,6 @@ class TCPCarrier:
 def _about(seconds: float) -> float:
     """Return half to all of a time, by chance, so that servers do not dial each other at once again and again."""
     return seconds * (256 + os.urandom(1)[0]) / 511
-
-
-def _far_seconds(count: int) -> float:
-    """Return the time in which other servers' neighbours are dialed, so that few are dialed at a time."""
-    return FAR_SECONDS * (1 + count / MAX_FAR)
 
 
 def _plain(host: str) -> str:
