@@ -457,24 +457,20 @@ class Modex:
         except RemoteProtocolError as error:
             self._host.log(f"{what}, as the host has it, does not parse: {error.detail}")
             return error.code
-        whole = [self._store_remote(process, found, stamps, bases) for process, found in staged]
-        if contributions is not None and is_known and all(whole):
+        for process, found in staged:
+            proc = process.proc
+            if proc in bases:
+                # Data that extends other data is of no use without it.
+                is_known = process.extend(found, stamps[proc], bases[proc]) and is_known
+                continue
+            for name in process.replace(found, stamps[proc]):
+                if isinstance(name, str):
+                    self._tell_deleted(proc, DEL_REMOTE, name)
+        if contributions is not None and is_known:
             contributions += parts
         for process, _ in staged if self._waiting else ():
             self._changed(process)
         return statuses.SUCCESS
-
-    def _store_remote(
-        self, process: Process, found: dict[Name, Stored], stamps: dict[Proc, int], bases: dict[Proc, int]
-    ) -> bool:
-        """Store the data of a proc of another server; return False if it extends data that is not here."""
-        proc = process.proc
-        if proc in bases:
-            return process.extend(found, stamps[proc], bases[proc])
-        for name in process.replace(found, stamps[proc]):
-            if isinstance(name, str):
-                self._tell_deleted(proc, DEL_REMOTE, name)
-        return True
 
     def _look_again(self, waiting: Waiting, committed: Process) -> None:
         request = waiting.request

@@ -70,6 +70,9 @@ GROUP_ID = keys.GROUP_ID
 MEMBERSHIP = keys.GROUP_MEMBERSHIP
 MEMBER_EVENTS = statuses.TALK, statuses.GROUP_LEFT, statuses.GROUP_CONSTRUCT_COMPLETE, statuses.GROUP_MEMBERSHIP_UPDATE
 
+USED = deciding.SHARED_DIRECTIVES | {GROUP_ID, keys.TIMEOUT, keys.LOCAL_COLLECTIVE_STATUS}
+"""The directives of a fence that have an effect here; most have none of them."""
+
 OWN = "host"
 """The operation of allgathers of the hosts themselves."""
 
@@ -156,7 +159,7 @@ class Collectives:
     # From upcalls to contributions
 
     def _fence(self, upcall: Upcall, op: FenceUpcall) -> None:
-        if op.directives:
+        if op.directives and not USED.isdisjoint([info.key for info in op.directives]):
             self._together(upcall, op, FENCE, GROUP_FENCE, op.data)
         else:
             party = self._places.party(op.procs)

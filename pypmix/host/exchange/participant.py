@@ -168,7 +168,7 @@ class Participant:
             since: The time, if the caller knows it.
         """
         local = LocalContribution(part, done, since or self.session.now())
-        if part.data and part.rule.spreads and is_much(len(part.data), len(part.party.servers)):
+        if part.data and KINDS[part.kind].spreads and is_much(len(part.data), len(part.party.servers)):
             local.kept = part.data
             local.part = part.replace(data=b"", sizes=(len(local.kept),))
         self.start(local, seconds)
