@@ -215,7 +215,7 @@ class Collectives:
             status = statuses.ERR_PARTIAL_SUCCESS
         known, leaders = self._recall_losses(name, directives) if kind == CONSTRUCT else ((), ())
         part = Part(
-            self._exchange.number(),
+            self._exchange.take_number(),
             kind,
             name,
             party,

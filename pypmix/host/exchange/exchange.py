@@ -163,8 +163,8 @@ class Exchange:
         self._later: Later = later
         self.now: Callable[[], float] = now
         """Returns the time on the exchange's clock."""
-        self.number: Callable[[], int] = count(1).__next__
-        """Returns a number that this server assigns to nothing else."""
+        self.take_number: Callable[[], int] = count(1).__next__
+        """The same as `number`, without a call of Python."""
         self.is_closed = False
         self._watchers: list[Watcher] = []
         self.requests: Requests = Requests(self)
@@ -244,6 +244,10 @@ class Exchange:
     def conclude(self) -> None:
         """The session ends: its root declares no further losses, and sends no entries."""
         self.membership.is_closing = True
+
+    def number(self) -> int:
+        """Return a number that this server assigns to nothing else."""
+        return self.take_number()
 
     def handle(self, topic: str, handler: Handler) -> None:
         """Answer requests of a topic.

@@ -102,7 +102,7 @@ class Requests:
         if error is not None:
             self._exchange.soon(done, None, error)
             return
-        number = self._exchange.number()
+        number = self._exchange.take_number()
         request = self._asked[number] = PendingRequest(to, topic, done, self._exchange.now())
         if timeout:
             request.timer = self._exchange.later(timeout, lambda: self._time_out(number))
