@@ -10,7 +10,7 @@ from lib.exchange_session import LAUNCHER, LaunchedSession
 from lib.exchange_session import Session as Peers
 from lib.exchange_world import fence
 from pypmix.engine.times import FORWARD_SECONDS, PACE_SECONDS
-from pypmix.host.exchange import codec, jobs, outbox, statelog
+from pypmix.host.exchange import codec, jobs, membership, outbox, statelog
 from pypmix.host.exchange.codec import BYTES, TEXT, message
 from pypmix.standard.ops import Connect
 from pypmix.standard.types import RANK_WILDCARD, Proc
@@ -162,6 +162,27 @@ def test_only_the_root_has_a_way_for_entries(caplog):
     assert session.exchanges["n000"].members == (LAUNCHER, *session.names)
     assert knows(session, 2) == []
     assert "n001 orders entries and is not the launcher" in caplog.text
+
+
+def test_a_server_doubts_others_only_in_its_own_name():
+    """The launcher would declare one of the two lost, as if they had lost each other."""
+    session = described(4)
+    sender, named = session.exchanges["n000"], session.exchanges["n002"]
+    doubt = membership._DOUBT.write(("n001", "n002", named.life_of("n002")))
+    ended = []
+    sender.request(LAUNCHER, membership.DOUBT, doubt, lambda _data, error: ended.append(error))
+    session.hub.run()
+    assert len(ended) == 1 and "n000 reports a doubt of n001" in str(ended[0])
+    assert all(exchange.members == (LAUNCHER, *session.names) for exchange in session.exchanges.values())
+
+
+def test_questions_for_agreement_are_kept_once_and_only_without_a_launcher():
+    for session, kept in ((described(3), 0), (Peers(3), 1)):
+        sender, receiver = session.exchanges["n001"], session.exchanges["n002"]
+        for _ in range(100):
+            sender.soon(sender.outbox.aside, "n002", membership.AGREE, codec.NAMES.write(("n000",)))
+        session.hub.run()
+        assert len(receiver.membership._questions) == kept
 
 
 def test_each_next_root_of_a_session_without_a_launcher_continues():

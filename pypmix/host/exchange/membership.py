@@ -26,7 +26,7 @@ All of this happens in turns of the exchange.
 from __future__ import annotations
 
 from pypmix.engine.times import DOUBT_SECONDS, KEEP_ALIVE_SECONDS, LOSS_SECONDS
-from pypmix.host.exchange.codec import BYTES, NAME, NAMES, Field, message
+from pypmix.host.exchange.codec import BYTES, NAME, NAMES, Field, broken, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.exchange.statelog import LOSS
 from pypmix.host.naming import shown
@@ -215,8 +215,10 @@ class Membership:
         self._declare()
 
     def _ask_for_agreement(self, sender: str, data: bytes) -> None:
-        self._questions.append((sender, NAMES.read(data)))
-        self._answer_questions()
+        question = sender, NAMES.read(data)
+        if not self.launcher and question not in self._questions:
+            self._questions.append(question)
+            self._answer_questions()
 
     def _answer_questions(self) -> None:
         questions, self._questions = self._questions, []
@@ -258,6 +260,8 @@ class Membership:
 
     def _answer_doubt(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         doubter, name, life = _DOUBT.read(data)
+        if self.launcher and doubter != sender:
+            raise broken(f"{shown(sender)} reports a doubt of {shown(doubter)}")
         known = name in self.present and self.life_of(name) == life
         answer(b"" if known else b"\1", None)
         root = self._next_root
