@@ -18,7 +18,6 @@ import pytest
 from lib.processes import stop
 from pypmix.host.exchange import Exchange, TCPCarrier, codec, keepalive
 from pypmix.host.exchange.keepalive import PING, TURNS, KeepAlive
-from pypmix.host.exchange.stream import Pulse
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -38,21 +37,23 @@ class World:
         self.kept = {}
         self.pings = 0
         self.lost = {}
-        self.links = {
-            name: {other: SimpleNamespace(name=other, signs=0, pulse=Pulse(), number=b"1") for other in names - {name}}
-            for name in names
-        }
-        self.servers = {name: KeepAlive(name, float(TURNS), self.links[name]) for name in names}
+        self.links = {name: {other: self._stream(other) for other in names - {name}} for name in names}
+        self.servers = {name: KeepAlive(self._peers(name), float(TURNS)) for name in names}
 
-    def _act(self, name):
-        """Send the frames of a server, and end the streams that it has lost."""
-        server = self.servers[name]
-        while server.outbox:
-            self._send(name, *server.outbox.pop(0))
-        for stream, _reason in server.losses:
+    def _stream(self, name):
+        return SimpleNamespace(name=name, signs=0, seen=0, silent=0, away=False, number=b"1")
+
+    def _peers(self, name):
+        """Return the others as a server sees them: it sends them frames, and ends the streams that it has lost."""
+
+        def lose(stream, _reason):
             if self.links[name].pop(stream.name, None) is not None:
                 self.lost.setdefault(name, {})[stream.name] = self.now
-        server.losses.clear()
+
+        def send_control(stream, data):
+            self._send(name, stream, data)
+
+        return SimpleNamespace(name=name, streams=self.links[name], send_control=send_control, lose=lose)
 
     def _send(self, name, stream, data):
         self.pings += data[0] == PING
@@ -67,7 +68,6 @@ class World:
 
     def take(self, name, stream, data):
         self.servers[name].take(stream, data)
-        self._act(name)
 
     def run(self, turns):
         for _ in range(turns):
@@ -75,7 +75,6 @@ class World:
             for name, server in self.servers.items():
                 if name not in self.stopped:
                     server.turn()
-                    self._act(name)
 
     def report_away(self, name, away):
         frame = self.servers[name].set_away(away)

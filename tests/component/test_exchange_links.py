@@ -384,7 +384,7 @@ def test_an_introducer_that_says_that_it_will_be_stopped_is_waited_for(servers):
     wait_for_all(found)
     first, *others = found
     first.carrier.away(True)
-    until(lambda: all(server.carrier._peers.streams["s000"].pulse.away for server in others))
+    until(lambda: all(server.carrier._peers.streams["s000"].away for server in others))
     # Nothing answers any more, as of a process that is stopped.
     held = threading.Event()
     first.carrier._peers.post(held.wait)

@@ -454,11 +454,11 @@ def test_one_that_does_not_know_the_connection_refuses_it(servers, pair, caplog)
 def test_a_stopped_process_that_has_said_so_is_waited_for(pair):
     a, b, wall = pair(keep_alive=2.0)
     b.carrier.away(True)
-    until(lambda: a.carrier._peers.streams["b"].pulse.away)
+    until(lambda: a.carrier._peers.streams["b"].away)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for server, other in ((a, "b"), (b, "a")):
             server.carrier._peers.streams[other].address = silent.getsockname()
-        a.carrier._peers.streams["b"].pulse.away = b.carrier._peers.streams["a"].pulse.away = True
+        a.carrier._peers.streams["b"].away = b.carrier._peers.streams["a"].away = True
         wall.forget()
         with pytest.raises(Empty):
             a.next(5.0)

@@ -16,7 +16,7 @@ it was stopped, it ends its other connections as well, so that all agree that it
 
 A server that will be stopped for long may report that before (`AWAY`): it is not lost until it is back.
 
-No I/O: the carrier sends the frames in `KeepAlive.outbox` and ends the streams in `KeepAlive.losses` after each call.
+No I/O: the carrier sends the frames and ends the streams.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pypmix.host.exchange.stream import Stream
+    from pypmix.host.exchange.tcp import Peers
 
 TURNS, SUSPECTED, LOST = 8, 4, 7
 """The turns in the time limit, and the numbers of silent turns after which a server is suspected and lost.
@@ -47,23 +46,17 @@ class KeepAlive:
     """The keep-alive of one server: it watches the others, and answers those that watch it.
 
     Args:
-        name: Its name.
+        peers: The other servers.
         seconds: The time after which a server that does not answer is lost to all.
-        streams: The streams with the others, by their names.
 
     Attributes:
         every: The seconds of a turn.
-        outbox: Frames to send, each with its stream.
-        losses: Streams to end, each with the reason.
     """
 
-    def __init__(self, name: str, seconds: float, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, peers: Peers, seconds: float) -> None:
         self.every = seconds / TURNS
-        self.outbox: list[tuple[Stream, bytes]] = []
-        self.losses: list[tuple[Stream, str]] = []
-        self._name = name
+        self._peers = peers
         self._seconds = seconds
-        self._streams = streams
         self._turned = time.monotonic()
         self._stopped = float("-inf")
         self._away = False
@@ -74,24 +67,24 @@ class KeepAlive:
         if self._was_stopped(now):
             self._stopped = now
         self._turned = now
-        for stream in list(self._streams.values()):
+        for stream in list(self._peers.streams.values()):
             if stream.number:
                 self._watch(stream)
 
     def _watch(self, stream: Stream) -> None:
         """End the turn of one server."""
-        pulse, signs = stream.pulse, stream.signs
-        if pulse.seen != signs or pulse.away:
-            pulse.seen, pulse.silent = signs, 0
+        signs = stream.signs
+        if stream.seen != signs or stream.away:
+            stream.seen, stream.silent = signs, 0
             return
-        pulse.silent += 1
-        if pulse.silent >= LOST:
-            self.outbox.append((stream, _OUT))
-            self.losses.append((stream, f"it has not answered for {pulse.silent * self.every:.3g} s"))
+        stream.silent += 1
+        if stream.silent >= LOST:
+            self._peers.send_control(stream, _OUT)
+            self._peers.lose(stream, f"it has not answered for {stream.silent * self.every:.3g} s")
             return
-        if pulse.silent == SUSPECTED:
-            log.info("%s: %s is silent", shown(self._name), shown(stream.name))
-        self.outbox.append((stream, _PING))
+        if stream.silent == SUSPECTED:
+            log.info("%s: %s is silent", shown(self._peers.name), shown(stream.name))
+        self._peers.send_control(stream, _PING)
 
     def take(self, stream: Stream, data: bytes) -> None:
         """Process a frame of another server's keep-alive.
@@ -101,12 +94,13 @@ class KeepAlive:
         """
         kind, parts = codec.unpack(data)
         if kind == PING:
-            self.outbox.append((stream, _ANSWER))
+            self._peers.send_control(stream, _ANSWER)
         elif kind == AWAY:
-            stream.pulse.away = codec.expect(parts, 1)[0] == b"\1"
+            stream.away = codec.expect(parts, 1)[0] == b"\1"
         elif kind == OUT and self._was_stopped(time.monotonic()):
             reason = f"this server was stopped, and {stream.name} counts it as lost"
-            self.losses += [(each, reason) for each in list(self._streams.values())]
+            for each in list(self._peers.streams.values()):
+                self._peers.lose(each, reason)
 
     def set_away(self, away: bool) -> bytes:
         """Record that this server will be silent, or is back. Return the frame that reports it."""

@@ -114,23 +114,6 @@ class ConnectionEnd(Broken):
         self.closed = closed
 
 
-class Pulse:
-    """Signs of life of another server.
-
-    Attributes:
-        seen: Its signs of life at the end of the last turn.
-        silent: For how many turns it has been silent, if it is watched.
-        away: Whether it has reported that it will be silent.
-    """
-
-    __slots__ = ("away", "seen", "silent")
-
-    def __init__(self) -> None:
-        self.seen = 0
-        self.silent = 0
-        self.away = False
-
-
 class Connection:
     """One connection with another server, which carries messages once both sides have proved who they are.
 
@@ -433,7 +416,9 @@ class Stream:
         dialed: How often this side has dialed to restore the connection.
         size: The number of bytes that are not acknowledged.
         due: Whether arrived messages are to be acknowledged at once.
-        pulse: The signs of life of the other side.
+        seen: The signs of life of the other side at the end of the last turn of the keep-alive.
+        silent: For how many turns there was none.
+        away: Whether the other side has reported that it will be silent.
     """
 
     def __init__(self, name: str, life: bytes, limit: int) -> None:
@@ -447,7 +432,8 @@ class Stream:
         self.dialed = 0
         self.size = 0
         self.due = False
-        self.pulse = Pulse()
+        self.seen = self.silent = 0
+        self.away = False
         self._limit = limit
         self._lock = threading.Lock()
         self._messages: deque[bytes] = deque()

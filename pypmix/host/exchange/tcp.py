@@ -128,8 +128,7 @@ class Dialing:
     """The attempts to connect with a server, at its addresses in turn, until it is reached.
 
     Attributes:
-        stream: The stream for which a connection is made; None for a server that was never met.
-        met: Whether it has been connected: it is no longer dialed.
+        stream: The stream for which a connection is made; None for a server that was never present.
         tries: How often it was dialed without success.
         failure: Why the last attempt failed.
         reason: The failure that was logged last, at `logged`.
@@ -138,15 +137,12 @@ class Dialing:
         timer: Dials it.
     """
 
-    __slots__ = (
-        "addresses", "connection", "failure", "logged", "met", "name", "reason", "since", "stream", "timer", "tries"
-    )  # fmt: skip
+    __slots__ = ("addresses", "connection", "failure", "logged", "name", "reason", "since", "stream", "timer", "tries")
 
     def __init__(self, name: str, addresses: tuple[Address, ...], stream: Stream | None = None) -> None:
         self.name = name
         self.addresses = addresses
         self.stream = stream
-        self.met = False
         self.tries = 0
         self.since = time.monotonic()
         self.connection: Connection | None = None
@@ -292,10 +288,10 @@ class Dialer:
     """
 
     def __init__(self, peers: Peers) -> None:
-        self.known: dict[str, Dialing] = {}
-        """The servers whose addresses are known, by name."""
+        self.known: dict[str, tuple[Address, ...]] = {}
+        """The addresses of servers, by name."""
         self.attempts: dict[str, Dialing] = {}
-        """The present servers to which a connection is being made, for the first time or again."""
+        """The servers to which a connection is being made, for the first time or again."""
         self.folder = ""
         """The folder in which the servers find each other, or empty."""
         self._peers = peers
@@ -338,18 +334,17 @@ class Dialer:
 
     def meet(self, name: str, places: tuple[Address, ...], delay: float) -> None:
         """Record the addresses of a server, and dial it unless it is present."""
-        dialing = self.known.get(name)
-        if name == self._peers.name or (dialing is not None and dialing.addresses == places):
+        if name == self._peers.name or self.known.get(name) == places:
             return
         self._forget(name)
-        dialing = self.known[name] = Dialing(name, places)
-        dialing.met = name in self._peers.census.present
-        self.start(dialing, delay)
+        self.known[name] = places
+        if name not in self._peers.census.present and not self._peers.closing:
+            dialing = self.attempts[name] = Dialing(name, places)
+            self.start(dialing, delay)
 
-    def addresses_of(self, name: str) -> tuple[Address, ...]:
-        """Return the known addresses of a server."""
-        dialing = self.known.get(name)
-        return () if dialing is None else dialing.addresses
+    def unmet(self) -> list[Dialing]:
+        """Return the servers that are dialed and were never present."""
+        return [dialing for dialing in self.attempts.copy().values() if dialing.stream is None]
 
     def dials(self, name: str, restores: bool) -> bool:
         """Return True if this side has dialed a server and proved who it is.
@@ -358,15 +353,14 @@ class Dialer:
             name: The server.
             restores: Whether only a connection counts by which a stream is restored.
         """
-        first = None if restores else self.known.get(name)
-        return any(dialing is not None and dialing.proved for dialing in (self.attempts.get(name), first))
+        dialing = self.attempts.get(name)
+        return dialing is not None and dialing.proved and (dialing.stream is not None or not restores)
 
     def _forget(self, name: str) -> None:
-        dialing = self.known.pop(name, None)
-        if dialing is not None:
-            dialing.stop()
-            if dialing.connection is not None:
-                self._peers.drop(dialing.connection, "")
+        self.known.pop(name, None)
+        dialing = self.attempts.get(name)
+        if dialing is not None and dialing.stream is None:
+            self.finish(name)
 
     def finish(self, name: str, connection: Connection | None = None) -> None:
         """Stop to dial a server.
@@ -375,25 +369,29 @@ class Dialer:
             name: The server.
             connection: The connection that it has; others that are being made are dropped.
         """
-        first = self.known.get(name)
-        if first is not None:
-            first.met = True
-        for dialing in (first, self.attempts.pop(name, None)):
-            if dialing is not None:
-                self.cancel(dialing, connection)
+        dialing = self.attempts.pop(name, None)
+        if dialing is not None:
+            dialing.stop()
+            rival, dialing.connection = dialing.connection, None
+            if rival is not None and rival is not connection:
+                self._peers.drop(rival, "")
 
-    def cancel(self, dialing: Dialing, but: Connection | None = None) -> None:
-        """Stop an attempt, and drop the connection by which the server is being dialed unless it is another one's."""
+    def note_presence(self, name: str) -> None:
+        """A server that may be dialed for the first time is present: what has begun is for its stream."""
+        dialing = self.attempts.get(name)
+        if dialing is None or dialing.stream is not None:
+            return
         dialing.stop()
-        rival, dialing.connection = dialing.connection, None
-        if rival is not None and rival is not but:
-            self._peers.drop(rival, "")
+        if dialing.connection is None:
+            del self.attempts[name]
+        else:
+            with self._peers.streams_lock:
+                dialing.stream = self._peers.find_stream(name)
+            self._limit(dialing)
 
     def _wants(self, dialing: Dialing) -> bool:
         """Return True if a server is to be dialed."""
-        if dialing.stream is not None:
-            return self.attempts.get(dialing.name) is dialing
-        return self.known.get(dialing.name) is dialing and not dialing.met and not self._peers.closing
+        return self.attempts.get(dialing.name) is dialing and not (dialing.stream is None and self._peers.closing)
 
     def start(self, dialing: Dialing, delay: float) -> None:
         """Dial a server after some seconds."""
@@ -473,13 +471,12 @@ class Dialer:
 
     def lose(self, connection: Connection, reason: str, *, grave: bool = False, refused: bool = False) -> bool:
         """Return True if a connection that has ended was an attempt to reach a server, which is dialed again."""
-        name = connection.peer
-        for dialing in (self.known.get(name), self.attempts.get(name)):
-            if dialing is not None and dialing.connection is connection:
-                dialing.connection = None
-                self.fail(dialing, reason, grave=grave, refused=refused)
-                return True
-        return False
+        dialing = self.attempts.get(connection.peer)
+        if dialing is None or dialing.connection is not connection:
+            return False
+        dialing.connection = None
+        self.fail(dialing, reason, grave=grave, refused=refused)
+        return True
 
     def fail(self, dialing: Dialing, reason: str, *, grave: bool = False, refused: bool = False) -> None:
         """A server was not reached: dial it again in a while, unless that ends its stream."""
@@ -529,22 +526,22 @@ class Dialer:
         if stream.number:
             where: tuple[Address, ...] = (stream.address,)
         else:
-            where = self._peers.census.addresses_of(name) or self.addresses_of(name)
+            where = self._peers.census.addresses_of(name) or self.known.get(name, ())
         dialing = self.attempts[name] = Dialing(name, where, stream)
         dialing.reason = reason
-        self._limit(dialing, stream)
+        self._limit(dialing)
         if where and where[0][1]:
             self.start(dialing, 0)
 
-    def _limit(self, dialing: Dialing, stream: Stream) -> None:
+    def _limit(self, dialing: Dialing) -> None:
         """End a stream after the time of the keep-alive, unless it has a connection then, or its server is away."""
         seconds = self._peers.settings.keep_alive
 
         def give_up() -> None:
             if self.attempts.get(dialing.name) is not dialing:
                 return
-            if stream.pulse.away:
-                self._limit(dialing, stream)
+            if dialing.stream is not None and dialing.stream.away:
+                self._limit(dialing)
             else:
                 reason = f"it is not reached in {seconds:g} s"
                 self._peers.vanish(dialing.name, ": ".join(filter(None, (reason, dialing.reason))))
@@ -692,8 +689,9 @@ class Departure:
     def leave(self) -> None:
         """Begin nothing else, and leave: if others report the departure as well, when all has been acknowledged."""
         self._linger()
-        for dialing in self._peers.dialer.known.values():
+        for dialing in self._peers.dialer.unmet():
             dialing.stop()
+            del self._peers.dialer.attempts[dialing.name]
         if self._peers.census.sparse:
             self._request_all_acknowledgements()
         else:
@@ -806,7 +804,7 @@ class Peers:
         self.departure = Departure(self)
         where = () if self.address[0] in EVERYWHERE else (self.address,)
         self.census = Census(self, settings.introducer, settings.mesh, where)
-        self.keep_alive = KeepAlive(name, settings.keep_alive, self.streams)
+        self.keep_alive = KeepAlive(self, settings.keep_alive)
         self.streams_lock = threading.Lock()
         """Held while streams are added and removed."""
         self._gate = threading.Lock()
@@ -892,16 +890,7 @@ class Peers:
         for stream in list(self.streams.values()):
             self._acknowledge(stream)
         self.keep_alive.turn()
-        self.act_on_keep_alive()
         self.loop.later(self.keep_alive.every, self.turn)
-
-    def act_on_keep_alive(self) -> None:
-        outbox, self.keep_alive.outbox = self.keep_alive.outbox, []
-        for stream, data in outbox:
-            self.send_control(stream, data)
-        losses, self.keep_alive.losses = self.keep_alive.losses, []
-        for stream, reason in losses:
-            self.lose(stream, reason)
 
     def begin(self, connection: Connection, events: int, seconds: float) -> None:
         """Watch a new connection, whose handshake has some seconds."""
@@ -984,7 +973,6 @@ class Peers:
             self._acknowledge(stream)
         else:
             self.keep_alive.take(stream, data)
-            self.act_on_keep_alive()
 
     def _acknowledge(self, stream: Stream) -> None:
         if stream.connection is not None and (frame := stream.acknowledgement()):
@@ -1086,9 +1074,7 @@ class Peers:
             reason: Why, for a person; empty if it is in order.
             quiet: Whether that is logged for another server already.
         """
-        attempt = self.dialer.attempts.pop(name, None)
-        if attempt is not None:
-            self.dialer.cancel(attempt)
+        self.dialer.finish(name)
         with self.streams_lock:
             # Later messages are for another server of this name.
             stream = self.streams.pop(name, None)
@@ -1120,10 +1106,7 @@ class Peers:
 
     def appear(self, name: str) -> None:
         """A server is present, connected or not."""
-        dialing = self.dialer.known.get(name)
-        if dialing is not None:
-            dialing.met = True
-            dialing.stop()
+        self.dialer.note_presence(name)
         self.reasons.pop(name, None)
         self._report(name, True)
 
@@ -1132,7 +1115,7 @@ class Peers:
         if self.has_ended:
             return
         self.entrance.close()
-        for dialing in (*self.dialer.known.values(), *self.dialer.attempts.values()):
+        for dialing in self.dialer.attempts.values():
             dialing.stop()
         self.dialer.attempts.clear()
         connections = list(self.connections)
@@ -1293,7 +1276,7 @@ class TCPCarrier:
     def unreached(self) -> tuple[tuple[str, str, str, float], ...]:
         """The servers that were dialed and never reached: name, where, why, and for how many seconds."""
         now = time.monotonic()
-        unmet = [dialing for dialing in self._peers.dialer.known.copy().values() if not dialing.met]
+        unmet = self._peers.dialer.unmet()
         return tuple([(each.name, each.places(), each.failure, now - each.since) for each in unmet])
 
     def away(self, going: bool) -> None:
