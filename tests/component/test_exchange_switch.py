@@ -12,7 +12,7 @@ import pytest
 from pypmix.host.addresses import hang_up
 from pypmix.host.exchange import Exchange
 from pypmix.host.exchange import switch as module
-from pypmix.host.exchange.switch import ANSWER, HELLO, HERE, MESSAGE, PIECE, PING, Backlog, Frames, Switch, frame
+from pypmix.host.exchange.switch import ANSWER, HELLO, HERE, MESSAGE, PIECE, PING, Frames, Switch, frame
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,6 +37,7 @@ class Stream:
 
     def write(self, data):
         self.reads.acquire()
+        assert len(data) <= PIECE
         if self.broken:
             raise OSError("it is lost")
         self.written.put(data)
@@ -92,19 +93,20 @@ def test_frames_are_whole_however_they_come():
             list(Frames(300).take(wrong))
 
 
-def test_what_waits_is_written_in_pieces():
-    backlog = Backlog()
+def test_what_waits_is_written_in_pieces(switch):
+    slow, sender = Server(switch, "slow"), Server(switch, "sender")
+    assert slow.next() == (HERE, "sender", b"") and sender.next() == (HERE, "slow", b"")
+    slow.stream.reads = threading.Semaphore(0)
     data = bytes(range(256)) * (3 * PIECE // 256) + b"end"
-    backlog.add(data[:5])
-    backlog.add(data[5:])
-    pieces = []
-    while piece := backlog.take():
-        assert len(piece) <= PIECE
-        if len(pieces) == 1:
-            backlog.back(piece[10:])
-            piece = piece[:10]
-        pieces.append(piece)
-    assert b"".join(pieces) == data and backlog.size == 0
+    sender.say(MESSAGE, "slow", b"first")
+    sender.say(MESSAGE, "slow", data)
+    (line,) = [line for line in switch._lines if line.name == "slow"]
+    deadline = time.monotonic() + PATIENCE
+    while len(line.backlog) < 3 * PIECE and time.monotonic() < deadline:
+        time.sleep(0.01)
+    slow.stream.reads.release(1 << 20)
+    assert slow.next() == (MESSAGE, "sender", b"first")
+    assert slow.next() == (MESSAGE, "sender", data)
 
 
 def test_those_who_send_to_a_slow_server_are_held_and_no_one_else(switch, monkeypatch):
@@ -456,7 +458,7 @@ def test_what_waits_at_a_carrier_is_bounded():
     assert changes.get(timeout=PATIENCE) == ("b", True)
     for _ in range(200):
         carrier.send("b", bytes(1 << 16))
-    assert carrier._backlog.size < 2 << 20
+    assert len(carrier._backlog) < 2 << 20
     busy.set()
     assert changes.get(timeout=PATIENCE) == ("b", False)
     carrier.close()

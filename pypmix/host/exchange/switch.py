@@ -24,7 +24,6 @@ import socket
 import struct
 import threading
 import time
-from collections import deque
 
 from pypmix.engine.faults import fault
 from pypmix.engine.times import KEEP_ALIVE_SECONDS, LINK_LINGER_SECONDS
@@ -66,7 +65,7 @@ MAX_WAITING = 16 << 20
 """The bytes that wait at the switch for a server, from which on the servers that send to it are not read."""
 
 PIECE = 1 << 20
-"""The most bytes that are written to a stream, and read from it, at a time."""
+"""The most bytes that the switch writes to a stream, and that are read from one, at a time."""
 
 HELLO, HERE, GONE, MESSAGE, PING, ANSWER, GOODBYE = range(1, 8)
 
@@ -111,38 +110,6 @@ class Frames:
             yield kind, name, found
 
 
-class Backlog:
-    """Bytes that wait to be written; the caller has a lock."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[memoryview] = deque()
-        self.size = 0
-
-    def add(self, data: bytes) -> None:
-        """Add a frame."""
-        self._waiting.append(memoryview(data))
-        self.size += len(data)
-
-    def take(self) -> bytes:
-        """Return the bytes to write next, empty if nothing waits."""
-        found: list[memoryview] = []
-        room = PIECE
-        while self._waiting and room:
-            data = self._waiting.popleft()
-            if len(data) > room:
-                self._waiting.appendleft(data[room:])
-                data = data[:room]
-            found.append(data)
-            room -= len(data)
-        self.size -= PIECE - room
-        return b"".join(found)
-
-    def back(self, data: bytes) -> None:
-        """Put back bytes that could not be written."""
-        self._waiting.appendleft(memoryview(data))
-        self.size += len(data)
-
-
 class SwitchCarrier:
     """The `Carrier` of a server that has a stream to a switch; it runs a thread.
 
@@ -170,7 +137,7 @@ class SwitchCarrier:
         self._connection = connection
         self._max_message = max_message
         self._max_backlog = max_backlog
-        self._backlog = Backlog()
+        self._backlog = bytearray()
         self._every = keep_alive / TURNS
         self.keep_alive = keep_alive
         self._present: dict[str, None] = {}
@@ -253,7 +220,7 @@ class SwitchCarrier:
         self._loop.later(LINK_LINGER_SECONDS, lambda: None)
 
     def _is_finished(self) -> bool:
-        return bool(self._closing) and (not self._backlog.size or time.monotonic() >= self._closing)
+        return bool(self._closing) and (not self._backlog or time.monotonic() >= self._closing)
 
     def _put(self, data: bytes) -> None:
         """Send a frame, unless this server leaves; from any thread."""
@@ -264,36 +231,32 @@ class SwitchCarrier:
     def _add(self, data: bytes) -> None:
         """Send a frame; with the lock."""
         # If too much waits, the switch is about to be given up.
-        if self._ended or self._watched < 0 or self._backlog.size > self._max_backlog:
+        if self._ended or self._watched < 0 or len(self._backlog) > self._max_backlog:
             return
-        self._backlog.add(data)
+        self._backlog += data
         if not self._watched & WRITE:
             self._write()
-        if self._backlog.size > self._max_backlog:
+        if len(self._backlog) > self._max_backlog:
             self._loop.post(lambda: self._break(f"the switch does not take {self._max_backlog} bytes"))
-        elif self._backlog.size and not self._watched & WRITE:
+        elif self._backlog and not self._watched & WRITE:
             self._loop.post(self._watch)
 
     def _write(self) -> None:
         """Write as much as possible; with the lock."""
-        while piece := self._backlog.take():
+        while self._backlog:
             try:
-                written = self._connection.send(piece)
-            except BlockingIOError:
-                written = 0
+                written = self._connection.send(self._backlog)
             except OSError:
-                # The reader finds the end.
+                # There is no room now, or the reader finds the end.
                 return
-            if written < len(piece):
-                self._backlog.back(piece[written:])
-                return
+            del self._backlog[:written]
 
     def _watch(self) -> None:
         """Wait for room to write while bytes wait to be written."""
         with self._gate:
             if self._ended or self._watched < 0:
                 return
-            events = READ | WRITE if self._backlog.size else READ
+            events = READ | WRITE if self._backlog else READ
             if events != self._watched:
                 if self._watched:
                     self._loop.unwatch(self._connection.fileno())
@@ -359,7 +322,7 @@ class SwitchCarrier:
             if self._watched:
                 self._loop.unwatch(self._connection.fileno())
             self._watched = -1
-            self._backlog = Backlog()
+            self._backlog.clear()
             # The other end has to notice it, too.
             hang_up(self._connection)
         self._lose(reason)
@@ -398,7 +361,7 @@ class _Line:
         self.signs = self.seen = self.silent = 0
         self.taken = self.took = 0
         self.held = self.deaf = self.gone = False
-        self.backlog = Backlog()
+        self.backlog = bytearray()
         self.changed = threading.Condition(gate)
         self.writer: threading.Thread | None = None
 
@@ -479,10 +442,11 @@ class Switch:
     def _send_all(self, line: _Line) -> None:
         while True:
             with self._gate:
-                line.changed.wait_for(lambda: line.gone or line.backlog.size)
+                line.changed.wait_for(lambda: line.gone or line.backlog)
                 if line.gone:
                     return
-                piece = line.backlog.take()
+                piece = bytes(line.backlog[:PIECE])
+                del line.backlog[:PIECE]
                 line.changed.notify_all()
             try:
                 line.stream.write(piece)
@@ -490,7 +454,7 @@ class Switch:
                 # It may have left, which its last frames report: the reader finds the end, or nothing.
                 with self._gate:
                     line.deaf = True
-                    line.backlog = Backlog()
+                    line.backlog.clear()
                     line.changed.notify_all()
                 return
             line.taken += 1
@@ -519,7 +483,7 @@ class Switch:
                 to = self._by_name.get(name)
                 if to is not None:
                     line.held = True
-                    to.changed.wait_for(lambda: to.backlog.size < MAX_WAITING or to.gone or line.gone)
+                    to.changed.wait_for(lambda: len(to.backlog) < MAX_WAITING or to.gone or line.gone)
                     line.held = False
                     # It could not answer in the meantime.
                     line.signs += 1
@@ -531,7 +495,7 @@ class Switch:
     @staticmethod
     def _put(line: _Line, data: bytes) -> None:
         if not (line.gone or line.deaf):
-            line.backlog.add(data)
+            line.backlog += data
             line.changed.notify_all()
 
     def _lose(self, line: _Line, reason: str) -> None:

@@ -786,7 +786,7 @@ class Peers:
 
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self.settings = settings
-        self.name = name = settings.name
+        self.name = settings.name
         self.address: Address = listener.getsockname()[:2]
         self.loop: Loop | Guest = Loop()
         self.streams: dict[str, Stream] = {}
