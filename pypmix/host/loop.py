@@ -79,11 +79,11 @@ class Turns:
         self._new: deque[tuple[object, Callback]] = deque()
         self._waiting: dict[object, deque[Callback]] = {}
 
-    def add(self, whose: object, callback: Callback) -> None:
-        """Schedule a call; from any thread."""
+    def add(self, whose: object, callback: Callback, soon: Callable[[Callback], object] | None = None) -> None:
+        """Schedule a call; by `soon`, if it is given, from its threads, and otherwise from any thread."""
         self._new.append((whose, callback))
         # There are as many turns as calls: each serves the next caller at that time.
-        self._soon(self.next)
+        (soon or self._soon)(self.next)
 
     def next(self) -> None:
         """Make the call of the next caller."""

@@ -148,8 +148,12 @@ class ServingManager(Manager):
             return
 
     def note(self, node: HostNode, op: Op[Any]) -> None:
-        """Record an upcall about the life of a client, on the engine's thread, before the client is answered."""
+        """Record an upcall about the life of a client, on the engine's thread, before the client is answered.
+
+        The reports of daemons are recorded on the loop's thread, which needs no wake-up.
+        """
         crossings = self._crossings
+        soon = None if node.here else self.loop.soon
         match op:
             case ClientConnected():
                 self._note(op.proc, CONNECTED)
@@ -160,7 +164,7 @@ class ServingManager(Manager):
                 # After its earlier requests.
                 if crossings is not None:
                     self._cross(crossings.finalized, node, op.proc)
-                self.turns.add(op.proc, partial(self._remove_departed, op.proc))
+                self.turns.add(op.proc, partial(self._remove_departed, op.proc), soon)
             case ClientLost():
                 found = self.find(op.proc)
                 if found is not None:
@@ -168,7 +172,7 @@ class ServingManager(Manager):
                     found[1].left = min(found[1].left, time.monotonic())
                 if crossings is not None:
                     self._cross(crossings.departed, node, op.proc)
-                self.turns.add(op.proc, partial(self._remove_departed, op.proc))
+                self.turns.add(op.proc, partial(self._remove_departed, op.proc), soon)
 
     def _remove_departed(self, proc: Proc) -> None:
         """Call `at_departure` for a proc that has finalized or lost its connection; clean up after a tool."""

@@ -31,6 +31,7 @@ WINDOW = 0.7
 """Seconds after the event that count, if the job continues."""
 
 CASES = {
+    "prints": "a rank prints a line",
     "exits": "a rank exits with 0, and the others continue",
     "fails": "a rank exits with 3, which ends the job",
     "lost": "a node is lost, which ends the job of its rank",
@@ -38,7 +39,7 @@ CASES = {
     "idle": "a node without ranks is lost, and the job continues",
     "starts": "a job starts, from its description to the last rank's start",
 }
-CONTINUED = frozenset(("exits", "kept", "idle"))
+CONTINUED = frozenset(("prints", "exits", "kept", "idle"))
 FIGURES = ("functions", "calls", "switches", "lines")
 
 
@@ -62,8 +63,11 @@ def rank(case: str, folder: Path) -> None:
         if last and case == "idle":
             return
         time.sleep(QUIET)
-        if last and case in ("exits", "fails"):
+        if last and case in ("prints", "exits", "fails"):
             (folder / "mark").write_text(str(time.monotonic()))
+            if case == "prints":
+                print("hello", flush=True)
+                time.sleep(WINDOW + 1)
             if case == "exits":
                 return
             os._exit(3)

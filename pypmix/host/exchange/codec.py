@@ -43,6 +43,9 @@ MAX_SECONDS = 2.0**31
 MAX_PROCS = 1 << 20
 """The most procs that a message may name, and the most values of its lists."""
 
+SAME_PROCS = 1 << 10
+"""The procs that are written and read once for many messages that name one of them."""
+
 FEW_BOUNDS = 6
 """The bounds of three ranks that do not follow each other."""
 
@@ -460,7 +463,11 @@ def _one(procs: tuple[Proc, ...]) -> Proc:
 
 
 PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, counted(_read_procs))
-PROC: Field[Proc] = Field(lambda proc: _write_procs((proc,)), lambda data: _one(_read_procs(data)))
+# Each message about a rank names it: its outputs, its stages, its end.
+PROC: Field[Proc] = Field(
+    lru_cache(SAME_PROCS)(lambda proc: _write_procs((proc,))),
+    lru_cache(SAME_PROCS)(lambda data: _one(_read_procs(data))),
+)
 
 _LONG = 8
 """From so many procs on an array is sent as runs: the members of a group of thousands take some 50 bytes."""
