@@ -90,13 +90,14 @@ class Runner:
         client: str = "python-client",
         stdin: str = "",
         limit: float = LIMIT,
+        first: str = "",
     ) -> Started:
-        """Start a command as ranks."""
+        """Start a command as ranks; `first` is the launcher's machine, the first of the nodes by default."""
         folder = self._folder / str(len(self._runs))
         folder.mkdir()
         environment = {**self._environment, "TMPDIR": "/tmp"}
-        first = self.cluster[nodes[0]]
-        job = Job([], folder, environment=environment, limit=limit, stdin=stdin, popen=first.popen)
+        popen = self.cluster[first or nodes[0]].popen
+        job = Job([], folder, environment=environment, limit=limit, stdin=stdin, popen=popen)
         own = {name: text for name, text in job.environment.items() if name.startswith("PYPMIX_TEST_")}
         own["PYTHONPATH"] = job.environment["PYTHONPATH"]
         settings = [f"{name}={text}" for name, text in {**own, **pairings.client_environment(client)}.items()]

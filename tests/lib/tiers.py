@@ -41,6 +41,7 @@ LEFT_OUT = (
     "fuzz",
     "foreign/interop/differential",
     "nodes/test_faults.py",
+    "nodes/test_fault_table.py",
     "suite/test_layouts.py",
     "faults/test_signals.py",
     "faults/test_load.py",
