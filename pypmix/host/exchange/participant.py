@@ -588,44 +588,44 @@ class DataCollection:
         else:
             self._session.later(DECISION_SECONDS, partial(self._participant.end_by_loss, local, (name,)))
 
-    def _find_open(self, name: Name) -> list[LocalContribution]:
-        return [local for local in self._participant.open() if (local.part.kind, local.part.name) == name[:2]]
-
     def _take_data(self, sender: str, data: bytes) -> None:
         """A server sends data that it has kept or received."""
         name, step, piece = PIECE.read(data)
-        for local in self._find_open(name):
-            self._take(local, sender, name, step, piece)
 
-    def _take(self, local: LocalContribution, sender: str, name: Name, step: int, piece: bytes) -> None:
-        if local.spreading is None:
-            self._keep(local, lambda: self._take(local, sender, name, step, piece), len(piece))
-        elif local.spreading.name == name:
-            if not local.spreading.take(step, piece):
+        def take(local: LocalContribution, spreading: Spreading) -> None:
+            if not spreading.take(step, piece):
                 raise broken(f"{sender} sends data that does not belong to the fence")
             self._complete(local)
 
-    def _keep(self, local: LocalContribution, call: Callable[[], None], size: int) -> None:
-        """Keep a message that has arrived before the decision."""
-        local.early_bytes += size + EARLY_ENTRY
-        if local.early_bytes <= EARLY_BYTES:
-            local.early.append(call)
-            return
-        # Servers that need this server's data are informed when the decision arrives.
-        name = shown(self._participant.name)
-        text = f"other servers have sent {name} more than {EARLY_BYTES} bytes for it before it was decided"
-        self._participant.finish(local, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))
+        self._take(name, len(piece), take)
 
     def _take_void(self, _sender: str, data: bytes) -> None:
         """The data of a server will not arrive."""
         name, status, detail, servers = VOIDED.read(data)
-        for local in self._find_open(name):
-            self._void(
-                local, name, deciding.failure(status, detail, self._participant.procs_on(local, servers), servers)
-            )
 
-    def _void(self, local: LocalContribution, name: Name, outcome: Outcome) -> None:
-        if local.spreading is None:
-            self._keep(local, lambda: self._void(local, name, outcome), len(outcome.detail))
-        elif local.spreading.name == name:
-            self._participant.finish(local, outcome)
+        def void(local: LocalContribution, _spreading: Spreading) -> None:
+            missing = self._participant.procs_on(local, servers)
+            self._participant.finish(local, deciding.failure(status, detail, missing, servers))
+
+        self._take(name, len(detail), void)
+
+    def _take(self, name: Name, size: int, act: Callable[[LocalContribution, Spreading], None]) -> None:
+        """Process a message about a decided collective, or keep it until this server gets the decision."""
+
+        def process(local: LocalContribution) -> None:
+            if local.spreading is not None and local.spreading.name == name:
+                act(local, local.spreading)
+
+        for local in self._participant.open():
+            if (local.part.kind, local.part.name) != name[:2]:
+                continue
+            if local.spreading is not None:
+                process(local)
+            elif local.early_bytes + size + EARLY_ENTRY <= EARLY_BYTES:
+                local.early_bytes += size + EARLY_ENTRY
+                local.early.append(partial(process, local))
+            else:
+                # Servers that need this server's data are informed when the decision arrives.
+                this = shown(self._participant.name)
+                text = f"other servers have sent {this} more than {EARLY_BYTES} bytes for it before it was decided"
+                self._participant.finish(local, deciding.failure(statuses.ERR_OUT_OF_RESOURCE, text))

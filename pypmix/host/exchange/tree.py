@@ -184,13 +184,12 @@ class SentContributions:
         given_up: The message that gives them up, if that was sent.
     """
 
-    __slots__ = ("data", "given_up", "incoming", "to")
+    given_up = b""
 
     def __init__(self, to: str, incoming: list[PendingContribution], data: bytes) -> None:
         self.to = to
         self.incoming = incoming
         self.data = data
-        self.given_up = b""
 
 
 class _Lane:
@@ -203,7 +202,7 @@ class _Lane:
         sent: The contributions that were, by the number of the message.
     """
 
-    __slots__ = ("name", "names", "sent", "servers", "timer", "waiting")
+    timer: Timer | None = None
 
     def __init__(self, name: Name, names: tuple[str, ...]) -> None:
         self.name = name
@@ -211,7 +210,6 @@ class _Lane:
         self.servers: set[str] = set()
         self.waiting: list[PendingContribution] = []
         self.sent: dict[int, SentContributions] = {}
-        self.timer: Timer | None = None
 
 
 class Relay:
