@@ -151,11 +151,11 @@ class Requests:
         load = self.load.get(sender, 0)
         if handler is None:
             error: PMIxError = NotSupported(f"{shown(self.name)} answers nothing about {topic!r}", operation=topic)
-            self._send_answer(sender, number, None, error)
+            self._refuse(sender, number, error)
             return
         if load >= limits.MAX_ANSWERING:
             text = f"{load} requests of {shown(sender)} are unanswered at {shown(self.name)}"
-            self._send_answer(sender, number, None, OutOfResources(text, operation=topic))
+            self._refuse(sender, number, OutOfResources(text, operation=topic))
             return
         token = object()
         self._answering[token] = sender, number
@@ -179,19 +179,20 @@ class Requests:
             del self.load[sender]
         if error is None and not (data is None or isinstance(data, bytes)):
             error = TypeError(f"an answer is bytes, not {type(data).__name__}")
-        self._send_answer(sender, number, data or b"", None if error is None else as_error(error))
-
-    def _send_answer(self, to: str, number: int, data: bytes | None, error: PMIxError | None) -> None:
-        if to == self.name:
-            self.take_answer(to, number, None if error is not None else data, error)
-            return
-        if error is None:
-            data = data or b""
+        if error is None and sender == self.name:
+            self.take_answer(sender, number, data or b"", None)
+        elif error is None:
             try:
-                self._exchange.outbox.send(to, codec.pack_answer(number, data))
+                self._exchange.outbox.send(sender, codec.pack_answer(number, data or b""))
             except OverflowError as problem:
                 error = OutOfResources(str(problem))
         if error is not None:
+            self._refuse(sender, number, as_error(error))
+
+    def _refuse(self, to: str, number: int, error: PMIxError) -> None:
+        if to == self.name:
+            self.take_answer(to, number, None, error)
+        else:
             self._exchange.outbox.send(to, codec.pack(codec.REFUSED, pack_error(number, error)))
 
     def lose(self, name: str) -> None:

@@ -34,7 +34,7 @@ class Strand:
         calls = self._calls
         calls.append((function, args))
         # The holder of the lock looks once more after it has released it, so that no call stays behind.
-        while calls and self._busy.acquire(blocking=False):
+        while calls and self._busy.acquire(False):
             self._thread = get_ident()
             try:
                 while calls or self._next:
