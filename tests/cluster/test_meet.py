@@ -169,6 +169,17 @@ def test_one_that_is_started_again_has_its_place() -> None:
         assert (other.line, other.error) == (LINE, "")
 
 
+def test_one_that_is_stopped_when_it_is_to_begin_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = Meeting(2, SECRET)
+    silent = meet._dial(("127.0.0.1", meeting.port), hello(1, 2), SECRET, soon())
+    (found,) = meeting.wait(soon()).values()
+    monkeypatch.setattr(meet, "HANDSHAKE", 0.1)
+    with pytest.raises(OSError, match=r"^the process there has not answered for 0\.1 s$"):
+        found.begin(LINE)
+    meeting.close()
+    silent.close()
+
+
 def test_those_that_have_gone_are_missing() -> None:
     meeting = Meeting(2, SECRET)
     meet._dial(("127.0.0.1", meeting.port), hello(1, 2), SECRET, soon()).close()

@@ -177,7 +177,7 @@ class Follower:
         """Send the line, upon which the follower becomes a daemon.
 
         Raises:
-            OSError: The follower exited.
+            OSError: The follower exited, or does not answer.
         """
         secured = self._connection
         assert isinstance(secured, ssl.SSLSocket)
@@ -188,6 +188,8 @@ class Follower:
             self._connection = secured.unwrap()
             # A session has its own keep-alive.
             set_keep_alive(self._connection, False)
+        except TimeoutError:
+            raise OSError(f"the process there has not answered for {HANDSHAKE:g} s") from None
         except (ssl.SSLError, ValueError) as error:
             raise OSError(f"{self.hello.name}: the process there has gone: {error}") from None
         self._connection.settimeout(None)
