@@ -191,7 +191,8 @@ class StateLog:
         if not self._numbered:
             # The first entries at once; later ones of the same moment are sent together.
             pace = max(FORWARD_SECONDS, PACE_SECONDS * len(self._exchange.membership.present))
-            self._exchange.later(max(NEWS_SECONDS, self._flushed + pace - self._exchange.now()), self.flush)
+            least = 0.0 if kind == LOSS else NEWS_SECONDS
+            self._exchange.later(max(least, self._flushed + pace - self._exchange.now()), self.flush)
             self._exchange.outbox.precede(self._take_pending)
         self._numbered.append(entry)
         changed = self._apply_entry(entry)
