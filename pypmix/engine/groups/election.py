@@ -170,8 +170,8 @@ class Elections:
         """The results of invitations, by the leader that sent them."""
         self._raising = False
         for says, listener in (
-            (HERE, self._reported),
-            (ASK, self._handle_ask),
+            (HERE, self._hear),
+            (ASK, self._hear),
             (WAIT, self._waits),
             (OUT, self._stays_out),
             (TELL, self._tells_result),
@@ -227,10 +227,8 @@ class Elections:
             election = _Election(name, term, failed)
             self._under_way[key] = election
         has_ended = self._agent.standing.has_exited
-        election.order = [
-            each for each in dict.fromkeys(participants) if each not in (failed, self._me) and not has_ended(each)
-        ]
-        election.order.insert(self._place(participants, election.order), self._me)
+        living = (each for each in dict.fromkeys((*participants, self._me)) if each == self._me or not has_ended(each))
+        election.order = [each for each in living if each != failed]
         election.everybody = list(dict.fromkeys(election.order + election.everybody))
         election.decided = decided
         election.abortable = abortable
@@ -250,12 +248,11 @@ class Elections:
         election.doubted = {source for refused, source in self._refused if refused == key} - {failed, self._me}
         for source in election.doubted:
             del self._refused[key, source]
-            self._say(ASK, election, (source,))
+            self._say(ASK, election.key, (source,))
         for early in [early for early in self._early if early[0] == key]:
             kept = self._early.pop(early, None)
-            if kept is None:
-                continue
-            (self._handle_ask if found(kept.infos, SAYS, str) == ASK else self._reported)(kept)
+            if kept is not None:
+                self._hear(kept)
         if self._under_way.get(key) is election:
             self._go(election)
 
@@ -274,7 +271,7 @@ class Elections:
             if election.coordinates:
                 self._learn(election, infos)
             elif election.head is not None:
-                self._say(KNOWN, election, (election.head,), (_packed(infos),))
+                self._say(KNOWN, election.key, (election.head,), (_packed(infos),))
 
     def drop(self, name: str, failed: Proc) -> None:
         """Take no further part in a present or later choice in place of a leader: the invitation has ended here."""
@@ -282,7 +279,7 @@ class Elections:
             self._end(election, States.DROPS)
             others = [each for each in election.order if each != self._me]
             if others:
-                self._say(OUT, election, others)
+                self._say(OUT, election.key, others)
         self._refuse_early(lambda key: (key[0], key[2]) == (name, failed))
 
     def forget(self, name: str) -> None:
@@ -382,7 +379,7 @@ class Elections:
         missing = [each for each in election.order if each not in election.heard]
         if missing:
             election.step(States.MISSES)
-            self._say(ASK, election, missing)
+            self._say(ASK, election.key, missing)
             election.timer = self._port.later(GRACE, lambda: self._has_waited(election))
 
     def _has_waited(self, election: _Election) -> None:
@@ -449,41 +446,47 @@ class Elections:
 
     # Messages of the others
 
-    def _reported(self, event: Notification) -> None:
+    def _hear(self, event: Notification) -> None:
+        """Process a participant's report, or a new coordinator's request for one."""
         key, source = _about(event), event.source
-        election = self._under_way.get(key) if key is not None else None
         if key is None or self._agent.standing.has_exited(source):
             return
+        election = self._under_way.get(key)
         if key in self._past:
             self._announce(key, self._past[key], (source,))
-            return
-        if election is None:
+        elif election is None:
             if self._is_leaderless(key, source):
                 self._follow(key, event)
             elif self._may_know(key):
                 self._wait_for(key, event)
             else:
                 self._refuse(key, source)
-            return
+        elif found(event.infos, SAYS, str) == ASK:
+            self._take_in(election, source)
+            self._report(election, source, requested=True)
+        else:
+            self._take_report(election, source, event.infos)
+
+    def _take_report(self, election: _Election, source: Proc, infos: tuple[Info, ...]) -> None:
         if source in election.doubted:
-            if not is_set(event.infos, ASKED):
-                self._say(ASK, election, (source,))
+            if not is_set(infos, ASKED):
+                self._say(ASK, election.key, (source,))
                 return
             election.doubted.discard(source)
         self._take_in(election, source)
         if source not in election.heard:
-            self._say(WAIT, election, (source,))
-        self._note(election, source, found(event.infos, VERDICT, str) or "")
-        holds = is_set(event.infos, HOLDS)
+            self._say(WAIT, election.key, (source,))
+        self._note(election, source, found(infos, VERDICT, str) or "")
+        holds = is_set(infos, HOLDS)
         if election.result in self._results:
             if not holds:
-                self._say(KNOWN, election, (source,), (_packed(self._results[election.result]),))
+                self._say(KNOWN, election.key, (source,), (_packed(self._results[election.result]),))
         elif holds and source not in election.holders:
             election.holders.append(source)
             if election.holders == [source]:
-                self._say(TELL, election, (source,))
-        if key in self._under_way:
-            self._check(self._under_way[key])
+                self._say(TELL, election.key, (source,))
+        if self._under_way.get(election.key) is election:
+            self._check(election)
 
     def _take_in(self, election: _Election, source: Proc) -> None:
         """Add a proc that was not known to take part, or had answered that it does not."""
@@ -500,22 +503,6 @@ class Elections:
             return
         election.heard.pop(source, None)
         election.heard[source] = verdict if verdict in (ABORT, CLAIM, GO_ON) else ""
-
-    def _handle_ask(self, event: Notification) -> None:
-        key, source = _about(event), event.source
-        if key is None:
-            return
-        if key in self._past:
-            self._announce(key, self._past[key], (source,))
-        elif key in self._under_way:
-            self._take_in(self._under_way[key], source)
-            self._report(self._under_way[key], source, requested=True)
-        elif self._is_leaderless(key, source):
-            self._follow(key, event)
-        elif self._may_know(key):
-            self._wait_for(key, event)
-        else:
-            self._refuse(key, source)
 
     def called(self, name: str, failed: Proc) -> bool:
         """Take part in a choice that others have begun in place of a leader that left. Return True if there is one."""
@@ -544,7 +531,7 @@ class Elections:
 
     def _wait_for(self, key: Key, event: Notification) -> None:
         self._early[key, event.source] = event
-        self._reply(WAIT, key, event.source)
+        self._say(WAIT, key, (event.source,))
         if len(self._early) > KEPT:
             oldest, source = next(iter(self._early))
             del self._early[oldest, source]
@@ -552,7 +539,7 @@ class Elections:
 
     def _refuse(self, key: Key, source: Proc) -> None:
         keep(self._refused, (key, source), None)
-        self._reply(OUT, key, source)
+        self._say(OUT, key, (source,))
 
     def _waits(self, event: Notification) -> None:
         election = self._find(event)
@@ -576,8 +563,7 @@ class Elections:
         key = _about(event)
         result = None if key is None else self._results.get((key[0], key[2]))
         if key is not None and result is not None:
-            about = size(TERM, key[1]), proc(FAILED, key[2]), _packed(result)
-            self._port.submit(say(KNOWN, key[0], (event.source,), about), ignore)
+            self._say(KNOWN, key, (event.source,), (_packed(result),))
 
     def _knows_result(self, event: Notification) -> None:
         election, infos = self._find(event), _unpacked(event.infos)
@@ -597,7 +583,7 @@ class Elections:
             # Before all else: it must not arrive after the choice.
             others = [each for each in election.order if each != self._me]
             if others:
-                self._say(KNOWN, election, others, (_packed(infos),))
+                self._say(KNOWN, election.key, others, (_packed(infos),))
         self._agent.part("joining", "Joining").apply_result(election.name, election.failed, infos)
         if key in self._under_way:
             self._check(self._under_way[key])
@@ -620,7 +606,7 @@ class Elections:
                 asked = election.holders[0]
                 election.holders.remove(source)
                 if asked == source and election.holders:
-                    self._say(TELL, election, election.holders[:1])
+                    self._say(TELL, election.key, election.holders[:1])
             if election.head is not None:
                 self._go(election)
 
@@ -675,22 +661,11 @@ class Elections:
             infos.append(text(VERDICT, election.verdict))
         if election.result in self._results:
             infos.append(flag(HOLDS))
-        self._say(HERE, election, (to,), infos)
+        self._say(HERE, election.key, (to,), infos)
 
-    def _say(self, says: str, election: _Election, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
-        about = size(TERM, election.term), proc(FAILED, election.failed)
-        self._port.submit(say(says, election.name, to, (*about, *infos)), ignore)
-
-    def _reply(self, says: str, key: Key, to: Proc) -> None:
-        self._port.submit(say(says, key[0], (to,), (size(TERM, key[1]), proc(FAILED, key[2]))), ignore)
-
-    def _place(self, participants: Iterable[Proc], order: list[Proc]) -> int:
-        """Return the place of this process among the remaining participants."""
-        everyone = list(dict.fromkeys(participants))
-        if self._me not in everyone:
-            return len(order)
-        before = set(everyone[: everyone.index(self._me)])
-        return sum(each in before for each in order)
+    def _say(self, says: str, key: Key, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
+        name, term, failed = key
+        self._port.submit(say(says, name, to, (size(TERM, term), proc(FAILED, failed), *infos)), ignore)
 
 
 def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEvent:
