@@ -222,8 +222,10 @@ def nothing_waits(play: Play) -> None:
         busy = [name for name, part in parts.items() if name not in quiet and not getattr(part, "idle", True)]
         assert not busy, f"{process.proc} is not through with {busy}"
         if "standing" in parts:
-            joining = parts.get("joining")
-            expected = [name for name in parts["standing"]._expected if joining is None or not joining.is_invited(name)]
+            invited = {*parts["joining"]._open.values()} if "joining" in parts else set()
+            expected = [
+                name for name, each in parts["standing"]._expected.items() if not each.attempts.keys() <= invited
+            ]
             assert not expected, f"{process.proc} still expects {expected}"
     for node in play.world.nodes:
         if node.alive:

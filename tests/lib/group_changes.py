@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from lib.group_world import NSPACE, SERVER, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World
 from lib.virtual import Programs
 from pypmix import Event, aio
 from pypmix.aio.operations.groups import Group
@@ -79,7 +79,7 @@ class Groups(World):
         if self.knows or self.adapts:
             self._groups[NAME] = self.founders, self.leader
         for founder in self.founders:
-            self[founder].agent.standing.expected(NAME)
+            self[founder].agent.standing.expected(NAME, ATTEMPT)
             self.carry(SERVER, founder, lambda founder=founder: self.forms(founder), 0.03)
 
     def forms(self, founder: Proc) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pypmix.engine.chain import Delivery, Handlers
 from pypmix.engine.groups.agent import Agent
 from pypmix.engine.groups.foreign import support_of
+from pypmix.engine.groups.standing import Attempt
 from pypmix.engine.groups.talk import SAYS, found, listed, proc, size, text
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError
@@ -27,6 +28,9 @@ from pypmix.standard.ops import (
 from pypmix.standard.ops.events import RANGE_PROC_LOCAL, is_set, matches_any
 from pypmix.standard.ops.publishing import RANGE_CUSTOM, RANGE_SESSION
 from pypmix.standard.types import Info, Proc, Value
+
+ATTEMPT = Attempt()
+"""An attempt to form a group."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

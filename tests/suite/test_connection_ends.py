@@ -93,6 +93,6 @@ def test_who_waits_in_a_disconnect_is_told_of_an_end(run, last):
 @LAST
 @pytest.mark.servers("python-server")
 @pytest.mark.promise("connect: termination")
-@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_who_waits_in_a_disconnect_on_another_node_is_told_of_an_end(run, nodes, last):
     assert told(run, nodes, last) == [1, 1, 1]

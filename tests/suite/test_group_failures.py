@@ -121,9 +121,8 @@ def _run_survivors(run, scenario, nodes):
 
 
 @pytest.mark.servers("python-server")
-@pytest.mark.clients("python-client")
 @pytest.mark.promise("construct: the leader fails")
-@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
 def test_the_next_leader_alone_hears_of_a_member_that_ends_after_the_leader(run, nodes):
     """The servers learn of both ends at once, and tell of them one after the other, as one server does."""
     left = _run_survivors(run, "group_failures.leader_and_member", nodes)
@@ -135,7 +134,7 @@ def test_the_next_leader_alone_hears_of_a_member_that_ends_after_the_leader(run,
 
 @pytest.mark.servers("python-server")
 @pytest.mark.promise("construct: the leader fails")
-@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
 def test_the_next_leader_alone_hears_of_a_member_that_ended_before_the_leader(run, nodes):
     """Only the former leader knew of the member, on one server and on several."""
     left = _run_survivors(run, "group_failures.member_and_leader", nodes)

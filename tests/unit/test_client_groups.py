@@ -136,6 +136,20 @@ def test_a_caller_that_gives_up_is_withdrawn_before_its_next_call_of_the_name(an
     assert wire.members() == BOTH
 
 
+def test_nothing_is_expected_of_a_group_whose_withdrawn_and_next_constructs_fail():
+    wire = Ours()
+    call, first, _ = wire.construct()
+    wire.machine.abandon(call)
+    wire.sent()
+    call, tag, _ = wire.construct()
+    standing = wire.machine.groups.agent.standing
+    for each in first, tag:
+        assert standing.expects("g")
+        wire.reply(each, encode_status(1, statuses.ERR_TIMEOUT))
+    wire.fails(call, OperationTimeout)
+    assert not standing.expects("g")
+
+
 def test_a_withdrawal_that_is_too_late_forms_the_group_and_the_next_construct_is_refused():
     wire = Ours()
     call, first, _ = wire.construct()

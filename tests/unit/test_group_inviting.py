@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lib.group_world import NSPACE, Process, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, Process, Ticket, World
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.inviting import INVITATION
 from pypmix.standard import attrs, codes, statuses
@@ -133,6 +133,20 @@ def test_who_invites_itself_alone_has_a_group_alone() -> None:
     assert not invite.result.partial
 
 
+def test_nothing_is_expected_when_an_invitation_that_replaces_another_one_ends() -> None:
+    """A server may lose the event that the first one has ended."""
+    world = World(2)
+    world[1].on(statuses.GROUP_INVITED)
+    for token in "first", "second":
+        about = talk.text(GROUP_ID, G), talk.text(INVITATION, token)
+        world[0].notify(_told(P[1], *about, code=statuses.GROUP_INVITED))
+        world.run()
+    assert world[1].agent.standing.expects(G)
+    world[0].notify(_told(P[1], *about, code=statuses.GROUP_CONSTRUCT_ABORT))
+    world.run()
+    assert not world[1].agent.standing.expects(G)
+
+
 def test_an_invitation_waits_for_a_handler_that_comes_late() -> None:
     world = World(2)
     world[1].agent.expect((statuses.GROUP_INVITED,))
@@ -245,7 +259,7 @@ def test_an_invited_process_that_ends_has_failed(accepts: bool, optional: bool) 
 
 def test_who_has_ended_before_has_failed_at_once() -> None:
     world = World(3)
-    world[0].agent.standing.expected("something")
+    world[0].agent.standing.expected("something", ATTEMPT)
     world.kill(2)
     world.run()
     answering(world[1])

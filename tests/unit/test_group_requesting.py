@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from lib.group_world import NSPACE, SERVER, Process, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Process, Ticket, World
 from lib.virtual import Programs
 from pypmix import aio, attrs
 from pypmix.aio.operations.groups import Group
@@ -319,7 +319,7 @@ def test_a_member_does_not_ask_to_join(make: Make) -> None:
 
 def test_nobody_asks_for_what_it_is_making(make: Make) -> None:
     team = make()
-    team.world[5].agent.standing.expected(G)
+    team.world[5].agent.standing.expected(G, ATTEMPT)
     ticket = team.ask(5)
     team.run()
     assert ticket.status == statuses.ERR_EXISTS

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.group_world import NSPACE, SERVER, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World
 from pypmix.engine.groups import standing, talk
 from pypmix.engine.groups.standing import MAX_DEPARTED, Admission, Membership
 from pypmix.standard import attrs, keys, statuses
@@ -34,7 +34,7 @@ class Team:
         self.leader = None if leader is None else P[leader]
         self.directives = directives
         for rank in range(size):
-            self.world[rank].agent.standing.expected(G)
+            self.world[rank].agent.standing.expected(G, ATTEMPT)
             self.form(rank)
 
     def form(self, rank: int, **more: Any) -> None:
@@ -94,10 +94,10 @@ def test_the_watches_of_who_leaves_end_with_its_own_departure() -> None:
 def test_nobody_leaves_what_is_under_way_nor_what_it_is_not_in() -> None:
     team = Team()
     standing_of = team.world[5].agent.standing
-    standing_of.expected("other")
+    standing_of.expected("other", ATTEMPT)
     early = team.world[5].start(GroupLeave("other"))
     assert early.status == statuses.ERR_NOT_AVAILABLE
-    standing_of.abandoned("other")
+    standing_of.abandoned("other", ATTEMPT)
     assert team.world[5].start(GroupLeave("other")).status == statuses.ERR_NOT_FOUND
     assert team.world[5].start(GroupWatch(G, print)).status == statuses.ERR_NOT_FOUND
 
@@ -238,7 +238,7 @@ def test_a_leader_tells_those_whom_the_server_has_not_told() -> None:
     team = Team()
     late = team.world[3].agent.standing
     late.dissolve(G)
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     team.form(0)
     team.world[0].agent.standing.led(G, P[0], 1)
     team.world[0].agent.standing.tell_leader(G)
@@ -320,7 +320,7 @@ def test_a_new_leader_that_has_ended_already_is_replaced() -> None:
 def test_what_happens_while_a_group_is_under_way_is_not_lost() -> None:
     team = Team()
     late = team.world[4].agent.standing
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     team.members = tuple(P[:5])
     team.arrives(4, statuses.GROUP_LEFT, P[0], about(0))
     team.world.kill(1)
@@ -334,10 +334,10 @@ def test_what_happens_while_a_group_is_under_way_is_not_lost() -> None:
 def test_who_had_ended_before_a_group_was_under_way_is_not_meant() -> None:
     team = Team()
     late = team.world[4].agent.standing
-    late.expected("another")
+    late.expected("another", ATTEMPT)
     team.world.kill(1)
     team.world.run()
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     late.formed(G, P[:5])
     assert team.ranks(4) == [0, 1, 2, 3, 4]
 
@@ -347,10 +347,10 @@ def test_the_host_tells_which_members_had_ended_before_a_group_stood(formed: boo
     """And nobody else may."""
     team = Team()
     late = team.world[4].agent.standing
-    late.expected("another")
+    late.expected("another", ATTEMPT)
     team.world.kill(1)
     team.world.run()
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     if formed:
         late.formed(G, P[:5])
     without = talk.text(talk.SAYS, talk.WITHOUT)
@@ -365,9 +365,9 @@ def test_the_host_tells_which_members_had_ended_before_a_group_stood(formed: boo
 def test_a_group_that_nothing_came_of_leaves_nothing() -> None:
     team = Team()
     late = team.world[4].agent.standing
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     team.arrives(4, statuses.GROUP_LEFT, P[0], about(0))
-    late.abandoned(G)
+    late.abandoned(G, ATTEMPT)
     assert late.idle
     late.formed(G, P[:5])
     assert team.ranks(4) == [0, 1, 2, 3, 4]
@@ -376,7 +376,7 @@ def test_a_group_that_nothing_came_of_leaves_nothing() -> None:
 def test_what_is_remembered_has_a_bound() -> None:
     team = Team()
     late = team.world[4].agent.standing
-    late.expected(G)
+    late.expected(G, ATTEMPT)
     for rank in range(standing.MAX_KEPT + 10):
         team.arrives(4, statuses.GROUP_LEFT, Proc("others", rank))
         late.record_end(Proc("others", rank))
@@ -579,7 +579,7 @@ def test_a_failure_that_a_server_tells_again_after_the_destruct_is_told_once():
     team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
     assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 1
-    team.world[0].agent.standing.expected(G)
+    team.world[0].agent.standing.expected(G, ATTEMPT)
     team.arrives(0, statuses.GROUP_MEMBER_FAILED, SERVER, failed)
     team.world.run()
     assert len(team.world[0].events(statuses.GROUP_MEMBER_FAILED)) == 2

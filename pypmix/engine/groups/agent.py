@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Cancellable, Done
     from pypmix.engine.chain import Conclusion, Handlers
     from pypmix.engine.groups.foreign import Support
+    from pypmix.engine.groups.standing import Attempt
     from pypmix.standard.ops import Notification, Op
     from pypmix.standard.releases import Release
     from pypmix.standard.types import Info, Value
@@ -123,9 +124,6 @@ HEARERS = {
 }
 """The part for a message, by the first word of its kind: it is made when the first such message arrives."""
 
-MAKERS = "inviting", "joining", "constructing", "entering"
-"""The parts that may be forming a group."""
-
 
 class Agent:
     """The groups of one session; a session makes one for its first group operation.
@@ -196,44 +194,22 @@ class Agent:
         if statuses.GROUP_LEADER_SELECTED in codes:
             self.constructing.expects_leaders()
 
-    def name_conflict(self, name: str, *, joins: bool = True) -> str:
+    def name_conflict(self, name: str, but: Attempt | None = None) -> str:
         """Return in words why no group of this name can be formed here; an empty string if it can.
 
         Args:
             name: The name.
-            joins: Whether an accepted invitation to a group of this name counts.
+            but: The attempt to form it, which uses the name itself.
         """
-        return f"there is a nspace {name!r} already" if self.is_job(name) else self.uses(name, joins=joins)
+        if self.is_job(name):
+            return f"there is a nspace {name!r} already"
+        use: str = self.standing.use_of(name, but)
+        return use
 
     def is_job(self, name: str) -> bool:
         """Return True if this process knows a job of a name."""
         whole = Proc.unchecked(name, RANK_WILDCARD)
         return name == self.port.proc.nspace or self.port.fetch(whole, keys.JOB_SIZE) is not None
-
-    def uses(self, name: str, *, joins: bool = True) -> str:
-        """Return in words for which group this process uses a name already; an empty string if for none."""
-        inviting, joining, constructing, entering = map(self._parts.get, MAKERS)
-        if self.standing.group(name) is not None:
-            return f"there is a group {name!r} already"
-        if inviting is not None and inviting.leads(name):
-            return f"an invitation of the caller's to a group {name!r} is under way"
-        if joins and joining is not None and joining.joins(name):
-            return f"the caller is about to join another group {name!r}"
-        if constructing is not None and constructing.calls(name):
-            return f"a construct of a group {name!r} is under way"
-        if entering is not None and entering.waits(name):
-            return f"the caller waits for a group {name!r} to admit it"
-        return ""
-
-    def abandoned(self, name: str) -> None:
-        """One attempt to form a group failed: forget its name unless another attempt is pending."""
-        inviting, joining, constructing, _ = map(self._parts.get, MAKERS)
-        if inviting is not None and inviting.leads(name):
-            return
-        if joining is not None and joining.is_invited(name):
-            return
-        if constructing is None or not constructing.calls(name):
-            self.standing.abandoned(name)
 
     def made(self, module: str) -> Any | None:
         """Return a part, or None if it has not been needed yet."""

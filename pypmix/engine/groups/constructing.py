@@ -10,7 +10,7 @@ A session may send the request itself, between `begin` and `form`, or `drop` if 
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.standing import not_in
+from pypmix.engine.groups.standing import Attempt, not_in
 from pypmix.engine.groups.talk import (
     CLAIM,
     GO_ON,
@@ -93,7 +93,7 @@ FAILURES = {
 """The texts for statuses of a construct or destruct; `{}` stands for the name in quotes."""
 
 
-class PendingCall:
+class PendingCall(Attempt):
     """A construct or destruct that the server has not answered.
 
     Attributes:
@@ -108,6 +108,10 @@ class PendingCall:
         self.op = op
         self.leader = leader
         self.withdrawn = False
+
+    @property
+    def use(self) -> str:
+        return "" if self.withdrawn else f"a construct of a group {self.op.group!r} is under way"
 
 
 class Constructing:
@@ -188,7 +192,7 @@ class Constructing:
         """
         name, agent = op.group, self._agent
         self._check_free(name)
-        taken = agent.uses(name)
+        taken = agent.standing.use_of(name)
         if taken:
             raise PMIxError(taken, status=ERR_EXISTS, procs=op.procs)
         me = self._port.proc
@@ -198,8 +202,11 @@ class Constructing:
                 raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
         if not self._listening:
             self._listen()
-        self._pending[name] = PendingCall(op, self._selected.pop(name, None))
-        agent.standing.expected(name)
+        withdrawn, call = self._pending.get(name), PendingCall(op, self._selected.pop(name, None))
+        self._pending[name] = call
+        agent.standing.expected(name, call)
+        if withdrawn is not None:
+            agent.standing.abandoned(name, withdrawn)
 
     def form(self, op: GroupConstruct, result: GroupResults) -> GroupResults:
         """Record the group that a construct has formed. Return the results for its caller."""
@@ -264,8 +271,9 @@ class Constructing:
 
     def drop(self, op: GroupConstruct) -> None:
         """Forget a construct that has failed."""
-        if self._take(op) is not None:
-            self._agent.standing.abandoned(op.group)
+        call = self._take(op)
+        if call is not None:
+            self._agent.standing.abandoned(op.group, call)
 
     def _take(self, op: GroupConstruct | GroupDestruct) -> PendingCall | None:
         """Remove the call of an operation; return None if the next operation has taken its place."""

@@ -15,7 +15,7 @@ from itertools import count
 from pypmix.engine.collective.rules import CONSTRUCT, FT
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.inviting import timeout_in
-from pypmix.engine.groups.standing import Admission, said_in
+from pypmix.engine.groups.standing import Admission, Attempt, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     EPOCH,
@@ -60,7 +60,7 @@ _lives = count(1)
 """Numbers for the lives of this process in groups, for all of its sessions."""
 
 
-class _Entry:
+class _Entry(Attempt):
     """The wait of this process for a group to admit it."""
 
     def __init__(self, op: GroupEnter, done: Done[GroupResults]) -> None:
@@ -70,6 +70,10 @@ class _Entry:
         self.members: tuple[Proc, ...] = ()
         """The members, after the announcement of this process to them."""
         self.limit: Timer | None = None
+
+    @property
+    def use(self) -> str:
+        return f"the caller waits for a group {self.op.group!r} to admit it"
 
 
 class Entering:
@@ -92,10 +96,6 @@ class Entering:
         """Whether this process does not wait for any group."""
         return not self._entries
 
-    def waits(self, name: str) -> bool:
-        """Return True if this process waits for a group of this name to admit it."""
-        return name in self._entries
-
     def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
         """Carry out a `GroupEnter`."""
         name = op.group
@@ -107,7 +107,7 @@ class Entering:
             return
         entry = self._entries[name] = _Entry(op, done)
         self._last_life = entry.life
-        self._agent.standing.expected(name)
+        self._agent.standing.expected(name, entry)
         limit = timeout_in(op.directives)
         if limit:
             entry.limit = self._port.later(limit, lambda: self._expire(name, limit))
@@ -199,6 +199,6 @@ class Entering:
         if entry.limit is not None:
             entry.limit.cancel()
         if error is not None:
-            self._agent.standing.abandoned(name)
+            self._agent.standing.abandoned(name, entry)
             self._decline(name, entry.life, entry.members)
         entry.done(results, error)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.constructing import wants_context_id
 from pypmix.engine.groups.election import GRACE
+from pypmix.engine.groups.standing import Attempt
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
 from pypmix.engine.groups.talk import (
@@ -118,7 +119,7 @@ ROUTING = frozenset(
 """The keys that events about invitations use themselves."""
 
 
-class InvitationRecord:
+class InvitationRecord(Attempt):
     """The facts about an invitation that its leader and the invited procs share.
 
     Args:
@@ -184,6 +185,10 @@ class Invitation(InvitationRecord):
         """Whether it is complete, or given up."""
         return self.state != States.UNDER_WAY
 
+    @property
+    def use(self) -> str:
+        return f"an invitation of the caller's to a group {self.name!r} is under way"
+
     def step(self, proc: Proc, what: str) -> None:
         """Take a step of the state of a proc that is invited, or is to be."""
         self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
@@ -238,7 +243,7 @@ class Inviting:
         """The session has ended."""
         for invitation in list(self._under_way.values()):
             self._end(invitation, States.LOST)
-            self._agent.abandoned(invitation.name)
+            self._agent.standing.abandoned(invitation.name, invitation)
             if invitation.done is not None:
                 invitation.done(None, error if error is not None else PMIxError("the session has ended"))
         self._early.clear()
@@ -261,7 +266,7 @@ class Inviting:
         invitation.answers = op.answers
         invitation.contributions[self._me] = contributed(self._me, op.directives)
         self._under_way[name] = invitation
-        self._agent.standing.expected(name)
+        self._agent.standing.expected(name, invitation)
         self._ask_for_context(invitation)
         self._set_timer(invitation)
         self._add(invitation, [each for each in invited if each != self._me])
@@ -739,7 +744,7 @@ class Inviting:
         ended = self._agent.standing.has_exited
         to = [each for each in (self._me, *invitation.invitees) if not ended(each)]
         self._send_abort(invitation, [each for each in to if event is None or not self._has_reached(event, each)], why)
-        self._agent.abandoned(invitation.name)
+        self._agent.standing.abandoned(invitation.name, invitation)
         if cause is None:
             states = invitation.invitees
             cause = ConstructAborted(

@@ -113,6 +113,10 @@ class _Invited(InvitationRecord):
         """Whether the leader has failed and has not been replaced."""
         return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
 
+    @property
+    def use(self) -> str:
+        return f"the caller is about to join another group {self.name!r}" if self.joins or self.leads else ""
+
     def step(self, what: str) -> None:
         """Take a step of its state machine."""
         self.state = Invitee.step(self.state, what)
@@ -142,14 +146,6 @@ class Joining:
             agent.port.watch(code, watcher)
 
     # Questions of the other parts
-
-    def is_invited(self, name: str) -> bool:
-        """Return True if this process is invited to a group of this name."""
-        return any(key[0] == name for key in self._open)
-
-    def joins(self, name: str) -> bool:
-        """Return True if this process has accepted an invitation to a group of this name."""
-        return any(record.joins or record.leads for record in self._open.values() if record.name == name)
 
     def may_lead(self, name: str, token: str) -> bool:
         """Return True if this process may be about to lead an invitation, whose leader has failed."""
@@ -241,9 +237,11 @@ class Joining:
         return record
 
     def _take_in(self, record: _Invited) -> None:
-        self._open[record.key] = record
+        before, self._open[record.key] = self._open.get(record.key), record
         self._past.pop(record.key, None)
-        self._agent.standing.expected(record.name)
+        self._agent.standing.expected(record.name, record)
+        if before is not None and before is not record:
+            self._agent.standing.abandoned(record.name, before)
 
     def _accept(self, record: _Invited, op: GroupJoin, done: Done[GroupResults]) -> None:
         record.step(Invitee.ACCEPTS)
@@ -482,15 +480,8 @@ class Joining:
             term=record.term + 1,
             decided=lambda outcome: self._decided(record, outcome),
             abortable=True,
-            able=lambda: self._can_lead(record),
+            able=lambda: not self._agent.name_conflict(record.name, record),
         )
-
-    def _can_lead(self, record: _Invited) -> bool:
-        """Return True if this process may form a group of that name, apart from this invitation."""
-        others = [each for each in self._open.values() if each.name == record.name and each is not record]
-        if any(each.joins or each.leads for each in others):
-            return False
-        return not self._agent.name_conflict(record.name, joins=False)
 
     def _failure_answered(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
         """Apply the answer of a handler that gives up, even if there is a new leader already."""
@@ -522,10 +513,10 @@ class Joining:
         record.members = tuple([each for each in record.members if each != record.leader])
         record.leader = leader
         if leader == self._me:
-            if self._can_lead(record):
-                self._take_over(record)
-            else:
+            if self._agent.name_conflict(record.name, record):
                 self._refuse_to_lead(record)
+            else:
+                self._take_over(record)
             return
         record.step(Invitee.IS_LED)
         if self._agent.standing.has_exited(leader):
@@ -603,7 +594,7 @@ class Joining:
         self._open.pop(record.key, None)
         keep(self._past, record.key, record)
         record.step(what)
-        self._agent.abandoned(record.name)
+        self._agent.standing.abandoned(record.name, record)
 
     def _choose_no_more(self, record: _Invited) -> None:
         elections = self._agent.made("election")

@@ -242,11 +242,26 @@ class Group:
         return last
 
 
+class Attempt:
+    """A construct, an invitation, or a wait of this process to be admitted, which may form a group.
+
+    Attributes:
+        use: How it uses the group's name, in words; empty if it leaves the name free.
+    """
+
+    __slots__ = ()
+
+    @property
+    def use(self) -> str:
+        return ""
+
+
 class _Expected:
     """A group that is being formed: the number of ended procs at its start, and the events about it so far."""
 
     def __init__(self, since: int) -> None:
         self.since = since
+        self.attempts: dict[Attempt, None] = {}
         self.kept: list[Notification] = []
 
 
@@ -272,11 +287,11 @@ class Standing:
 
     # Reports of the other parts
 
-    def expected(self, name: str) -> None:
-        """A group is being formed, by a construct, an invitation, or a wait of this process to be admitted.
+    def expected(self, name: str, attempt: Attempt) -> None:
+        """A group is being formed.
 
-        Until it is `formed` or `abandoned`, this process cannot leave it, and events about it are kept: a member may
-        leave, or end, before this process knows that the group is complete.
+        Until it is `formed`, or all attempts are `abandoned`, this process cannot leave it, and events about it are
+        kept: a member may leave, or end, before this process knows that the group is complete.
 
         Must be called before anything is sent that may lead others to form the group, so that none of their events is
         missed. May be called more than once.
@@ -284,14 +299,19 @@ class Standing:
         if not self._listening:
             self.listen()
         self._departed.pop(name, None)
-        self._expected.setdefault(name, _Expected(self._ends))
+        self._expected.setdefault(name, _Expected(self._ends)).attempts[attempt] = None
 
-    def abandoned(self, name: str) -> None:
-        """An `expected` group will not be formed; does nothing if it was."""
-        expected = self._expected.pop(name, None)
-        if expected is not None:
-            States.step(States.START, States.NOTHING)
-        for event in expected.kept if expected is not None else ():
+    def abandoned(self, name: str, attempt: Attempt) -> None:
+        """An attempt has failed: forget its group unless another attempt may form it; does nothing if it exists."""
+        expected = self._expected.get(name)
+        if expected is None:
+            return
+        expected.attempts.pop(attempt, None)
+        if expected.attempts:
+            return
+        del self._expected[name]
+        States.step(States.START, States.NOTHING)
+        for event in expected.kept:
             if event.code == statuses.TALK:
                 self._agent.talk(event)
 
@@ -440,18 +460,17 @@ class Standing:
         group = self._groups.get(name)
         return () if group is None else group.membership.members
 
-    def failed_members(self, name: str) -> tuple[Proc, ...]:
-        """Return the members of a group that have ended without leaving."""
-        return tuple(self._groups[name].lost) if name in self._groups else ()
-
-    def goes_on(self, name: str) -> bool:
-        """Return True if a destruct of a group succeeds without members that have ended."""
-        group = self._groups.get(name)
-        return group is not None and (group.ft or group.notifies)
-
     def names(self) -> tuple[str, ...]:
         """Return the names of the groups that this process is in."""
         return tuple(self._groups)
+
+    def use_of(self, name: str, but: Attempt | None = None) -> str:
+        """Return in words for which group this process uses a name; empty if for none, or only for one attempt."""
+        if name in self._groups:
+            return f"there is a group {name!r} already"
+        expected = self._expected.get(name)
+        attempts = () if expected is None else expected.attempts
+        return next((each.use for each in attempts if each is not but and each.use), "")
 
     def expects(self, name: str) -> bool:
         """Return True if a group of this name is being formed."""
@@ -460,11 +479,6 @@ class Standing:
     def group(self, name: str) -> Group | None:
         """Return a group of this process, or None if no group has this name."""
         return self._groups.get(name)
-
-    def is_ft(self, name: str) -> bool:
-        """Return True if a group continues without members that leave or end."""
-        group = self._groups.get(name)
-        return group is not None and group.ft
 
     def may_tell(self, group: Group, source: Proc) -> bool:
         """Return True if a proc may change a group: a member, or a former member whose end overtook its messages."""
@@ -562,14 +576,12 @@ class Standing:
 
     def _take(self, event: Notification) -> None:
         """Apply an event that was kept; the handlers have seen it."""
-        if event.code == statuses.GROUP_LEFT:
-            self._takes_left(event)
-        elif event.code == statuses.GROUP_MEMBERSHIP_UPDATE:
-            self._takes_update(event)
-        elif event.code == statuses.GROUP_MEMBER_FAILED:
-            self._takes_member_failed(event)
-        else:
-            self._agent.talk(event)
+        takers: dict[int, Callable[[Notification], object]] = {
+            statuses.GROUP_LEFT: self._takes_left,
+            statuses.GROUP_MEMBERSHIP_UPDATE: self._takes_update,
+            statuses.GROUP_MEMBER_FAILED: self._takes_member_failed,
+        }
+        takers.get(event.code, self._agent.talk)(event)
 
     def _about(self, event: Notification) -> Group | None:
         return self._groups.get(named(event))

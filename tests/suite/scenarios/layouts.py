@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pypmix.conformance.calls import outcome
+from pypmix import EventCode
+from pypmix.conformance.calls import outcome, ranks, remaining_events
 from pypmix.conformance.check import WAIT
 from pypmix.conformance.losses import ENDS, _die
 
@@ -56,3 +57,31 @@ async def ended(me: Client, operation: str, early: bool) -> Any:
             await me.commit()
             found = await waiting
     return [found if isinstance(found, str) else None, await outcome(lambda: me.fence(living, timeout=WAIT))]
+
+
+async def led_last(me: Client) -> Any:
+    """The leader calls a construct last, when a member has ended; return the members, and who hears of the member."""
+    *living, dead = me.job.procs
+    directives = {"notify_termination": True, "timeout": WAIT}
+    async with me.events(EventCode.GROUP_MEMBER_FAILED) as failures, me.events(*ENDS) as events:
+        await me.fence(timeout=WAIT)
+        if me.proc == dead:
+            for proc in living[1:]:
+                await me.get("acme.waits", proc, timeout=WAIT)
+            _die()
+        leads = me.proc == living[0]
+        if leads:
+            # It calls when its server knows of the end.
+            await events.get(timeout=WAIT)
+        making = asyncio.ensure_future(me.group(NAME, me.job.procs, leader=leads, **directives).construct())
+        if not leads:
+            await asyncio.sleep(0.2)
+            assert not making.done(), await making
+            await me.put("acme.waits", True)
+            await me.commit()
+        made = await making
+        await me.fence(living, timeout=WAIT)
+        heard = [ranks(event.affected) for event in await remaining_events(failures)]
+        # Nobody ends before all have heard.
+        await me.fence(living, timeout=WAIT)
+    return [ranks(made.membership.results.members), heard]

@@ -38,6 +38,7 @@ from pypmix.engine.groups.foreign.rules import (
     kept,
     missing,
 )
+from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import DEPARTED, NEWS, SAYS, flag, found, listed, named, procs, text
 from pypmix.standard import codes, keys
 from pypmix.standard.errors import NotFound, NotSupported, PMIxError
@@ -140,7 +141,7 @@ class ForeignConstructing(Constructing):
         self._free(name)
         self._check(op, given)
         call = self._begin(op, done, () if is_gathered(op) else given)
-        self._agent.standing.expected(name)
+        self._agent.standing.expected(name, call)
         told = tuple(sorted(given))
         directives = self._directives(op, given, told)
         port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
@@ -261,23 +262,22 @@ class ForeignConstructing(Constructing):
 
     def destruct(self, op: GroupDestruct, done: Done[GroupResults]) -> None:
         """Carry out a `GroupDestruct`."""
-        name, standing = op.group, self._agent.standing
-        state = standing.state(name)
-        if state is None:
-            raise NotFound(f"the caller is not in a group {name!r}")
+        name, group = op.group, self._agent.standing.group(op.group)
+        if group is None:
+            raise not_in(name)
         if self._take_over(op, done):
             return
         self._free(name)
-        lost = standing.failed_members(name)
-        call = self._begin(op, done, (*state.members, *lost))
+        members, lost = group.membership.members, tuple(group.lost)
+        call = self._begin(op, done, (*members, *lost))
         if lost and not self._goes_on(name, op):
             # The answer is the same as for a member that ends after the call.
             self._note_loss(name, lost[0])
-        elif state.epoch == 1 and self._built.get(name) == state.members:
+        elif group.epoch == 1 and self._built.get(name) == members:
             directives = directives_for(op, self._port.server_release)
             self._submit(call, op.replace(directives=directives), self._destructed)
         else:
-            self._gather(call, state.members)
+            self._gather(call, members)
 
     def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
         """Destruct by a fence of the present members: the server has no record of them, or it is out of date."""
@@ -480,7 +480,7 @@ class ForeignConstructing(Constructing):
             self._busy.discard(name)
         done, call.done = call.done, None
         if error is not None and isinstance(call.op, GroupConstruct):
-            self._agent.standing.abandoned(name)
+            self._agent.standing.abandoned(name, call)
         done(result, error)
 
     # Events in the meantime
@@ -529,7 +529,8 @@ class ForeignConstructing(Constructing):
 
     def _goes_on(self, name: str, op: GroupDestruct) -> bool:
         """Return True if a destruct continues without members that end."""
-        return self._agent.standing.goes_on(name) or is_ft(DESTRUCT, op.directives)
+        group = self._agent.standing.group(name)
+        return (group is not None and (group.ft or group.notifies)) or is_ft(DESTRUCT, op.directives)
 
     def _go_on(self, call: _Call, without: Proc) -> None:
         living = tuple([each for each in call.named if each != without])

@@ -58,7 +58,8 @@ class Fencing:
         """
         standing = self._agent.standing
         given = found(op.directives, keys.GROUP_FT_COLLECTIVE, bool)
-        ft = standing.is_ft(group) if given is None else given
+        known = standing.group(group)
+        ft = (known is not None and known.ft) if given is None else given
         fence = _Fence(group, op, done, tuple(sorted(standing.members(group))), ft)
         self._fences.append(fence)
         limit = found(op.directives, keys.TIMEOUT, int) or 0
