@@ -11,12 +11,13 @@ import sys
 
 import anyio
 
-from pypmix.engine.common import ignore
+from pypmix.engine.common import CONTINUED, ignore
 from pypmix.standard.errors import NotInitialized
+from pypmix.standard.ops import FENCE_PARTICIPANTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from typing import Any, TypeVar
 
     from pypmix.engine.base import ClientSession
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
     R = TypeVar("R")
     from collections.abc import Awaitable
+
+
+MAX_KEPT = 256
+"""The most results that are kept for the next calls of collectives."""
 
 
 class Waiter:
@@ -51,6 +56,11 @@ class Waiter:
             self.wakeup.set()
 
 
+def _collective(op: Any) -> Hashable:
+    """Return the kind of a collective and the procs that it names, by which the next call of it is known."""
+    return type(op), frozenset(op.procs), any(info.key == FENCE_PARTICIPANTS for info in op.directives)
+
+
 class Pump:
     """Runs a session's operations for the tasks of one event loop."""
 
@@ -60,6 +70,8 @@ class Pump:
         session.attach()
         self._waiters: set[Waiter] = set()
         self._withdrawn: set[Waiter] = set()
+        self._kept: list[tuple[Hashable, Any]] = []
+        """The results of collectives whose callers did not get them, for the next calls; see `CONTINUED`."""
         self._reading = False
         self._polling = False
         self._closed = False
@@ -72,12 +84,20 @@ class Pump:
             op: The operation.
             undo: Returns the operation that takes it back, which is run if the caller gives up waiting.
         """
+        if self._kept and not self._closed and type(op).__name__ in CONTINUED:
+            for number, (key, result) in enumerate(self._kept):
+                if key == _collective(op):
+                    del self._kept[number]
+                    return result  # type: ignore[no-any-return]
         waiter = Waiter()
         self._session.submit(op, waiter.settle)
         try:
             await self.wait(waiter)
         except BaseException:
-            if not waiter.done:
+            if waiter.done:
+                if waiter.error is None:
+                    self._keep(op, waiter.result, undo)
+            else:
                 if undo is not None:
                     waiter.late = lambda result: self._take_back(undo(result))
                 if not self._closed and self._session.withdraw(waiter.settle):
@@ -88,6 +108,14 @@ class Pump:
         if waiter.error is not None:
             raise waiter.error
         return waiter.result  # type: ignore[return-value]
+
+    def _keep(self, op: Op[R], result: Any, undo: Callable[[R], Op[None]] | None) -> None:
+        """Keep or undo the result of an operation that ended just before its caller was cancelled."""
+        if undo is not None:
+            self._take_back(undo(result))
+        elif type(op).__name__ in CONTINUED:
+            self._kept.append((_collective(op), result))
+            del self._kept[:-MAX_KEPT]
 
     async def _settle_withdrawn(self, waiter: Waiter) -> None:
         try:

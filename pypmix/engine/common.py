@@ -30,6 +30,13 @@ TIMED_OUT = "timed out before all processes arrived"
 """The text for a collective whose time is over."""
 
 
+CONTINUED = frozenset(("Fence", "Disconnect"))
+"""The collectives whose next call gets the result of a call that was cancelled too late to be withdrawn.
+
+A connect that was cancelled too late is undone. A construct or destruct has a name, which shows that it has ended.
+"""
+
+
 def suggest_key(key: str, known_keys: Iterable[str]) -> str:
     """Return a hint for a key that was not found: the most similar known key, or some known keys."""
     import difflib

@@ -13,7 +13,7 @@ asynchronous = pytest.mark.forms("asyncio")
 
 @foreign
 @asynchronous
-@pytest.mark.parametrize("again", ["before", "after"])
+@pytest.mark.parametrize("again", ["before", "after", "completed"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_after_one_that_was_cancelled_is_the_same_collective(run, kind, again):
     assert run("given_up.cancelled", ranks=3, kind=kind, again=again) == [["ok"] * 3] * 3
@@ -31,6 +31,13 @@ def test_so_is_one_after_the_fence_of_a_group(run):
 @pytest.mark.parametrize("kind", KINDS)
 def test_so_it_is_where_the_server_withdraws_the_caller(run, kind):
     assert run("given_up.cancelled", ranks=3, kind=kind, again="before") == [["ok"] * 3] * 3
+
+
+@pytest.mark.servers("python-server", "python-server-2-nodes")
+@asynchronous
+@pytest.mark.parametrize("kind", ["fence", "job fence", "disconnect"])
+def test_so_it_is_where_it_is_too_late_to_withdraw_the_caller(run, kind):
+    assert run("given_up.cancelled", ranks=3, kind=kind, again="completed") == [["ok"] * 3] * 3
 
 
 @pytest.mark.servers("python-server", "python-server-2-nodes", *FOREIGN)

@@ -10,10 +10,11 @@ from lib.group_port import A, B, C, Port, failed
 from pypmix.engine.groups.foreign.fencing import LOSS_GRACE
 from pypmix.engine.groups.talk import proc
 from pypmix.engine.python.client import TIMEOUT_GRACE, Client, ServerInfo
-from pypmix.standard import attrs, keys, statuses
+from pypmix.standard import attrs, codes, keys, statuses
 from pypmix.standard.errors import OperationTimeout, PartialSuccess
-from pypmix.standard.ops import Connect, Disconnect, Fence
-from pypmix.standard.types import Proc
+from pypmix.standard.ops import FENCE_PARTICIPANTS, Connect, Disconnect, Fence
+from pypmix.standard.types import Info, Proc, Value
+from pypmix.wire.additions import encode_withdrawal
 from pypmix.wire.messages import encode_status
 
 BOTH = (ME, PEER)
@@ -38,9 +39,74 @@ class Foreign(Wire):
         return not self.sent()
 
 
+class Own(Foreign):
+    """A machine whose server is of this engine, and withdraws callers."""
+
+    def __init__(self):
+        super().__init__()
+        self.machine = Client(ME, self.store, ServerInfo("server.0", RELEASE, 1, adapts=True))
+
+    def give_up(self, op):
+        tag = super().give_up(op)
+        ((_, payload),) = self.sent().items()
+        assert payload == encode_withdrawal(1, tag)
+        return tag
+
+
 @pytest.fixture
 def wire():
     return Foreign()
+
+
+@pytest.fixture
+def own():
+    return Own()
+
+
+@pytest.mark.parametrize("make", [Fence, Disconnect])
+def test_an_answer_that_comes_before_the_withdrawal_is_for_the_next_call(own, make):
+    tag = own.give_up(make(BOTH))
+    own.reply(tag, WELL)
+    call = own.start(make(BOTH))
+    assert own.asks_nothing()
+    assert call.outcome[1] is None
+    own.start(make(BOTH))
+    own.request()
+
+
+@pytest.mark.parametrize("make", [Fence, Disconnect])
+def test_the_next_call_waits_for_the_answer_to_the_withdrawal(own, make):
+    tag = own.give_up(make(BOTH))
+    call = own.start(make(BOTH))
+    assert own.asks_nothing()
+    own.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
+    tag, _ = own.request()
+    assert call.outcome is None
+    own.reply(tag, WELL)
+    assert call.outcome[1] is None
+
+
+def test_the_next_call_is_sent_at_once_after_the_answer_to_the_withdrawal(own):
+    own.reply(own.give_up(Fence(BOTH)), encode_status(1, statuses.ERR_TIMEOUT))
+    own.start(Fence(BOTH))
+    own.request()
+
+
+def test_a_call_that_needs_the_participants_does_not_continue_one_without_them(own):
+    own.give_up(Fence(BOTH))
+    own.start(Fence(BOTH, directives=(Info(FENCE_PARTICIPANTS, Value(codes.UINT32, 1)),)))
+    own.request()
+
+
+def test_a_next_call_whose_time_is_over_is_not_made(own):
+    tag = own.give_up(Fence(BOTH))
+    call = own.start(Fence(BOTH, directives=(attrs.TIMEOUT(1),)))
+    own.machine.tick(own.now + 1 + TIMEOUT_GRACE)
+    ((_, payload),) = own.sent().items()
+    assert payload == encode_withdrawal(1, tag)
+    own.reply(tag, encode_status(1, statuses.ERR_TIMEOUT))
+    assert own.asks_nothing()
+    assert isinstance(call.outcome[1], OperationTimeout)
 
 
 @pytest.mark.parametrize("make", [Fence, Connect, Disconnect])

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import sys
 
-from pypmix.engine.common import SLURM, TIMED_OUT, TIMEOUT_GRACE, suggest_key
+from pypmix.engine.common import CONTINUED, SLURM, TIMED_OUT, TIMEOUT_GRACE, suggest_key
 from pypmix.engine.faults import fault, struck
 from pypmix.engine.python import datastore
 from pypmix.engine.python.datastore import PLAIN, DataStore, GetDirectives, is_true, seconds
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from pypmix.wire.handshake import Hello, ReplyReader
 
     Outcome = tuple[Any, BaseException | None]
-    Collective = tuple[type, frozenset[Proc]]
+    Collective = tuple[type, frozenset[Proc], bool]
     JobValues = tuple[str, list[tuple[str, Value]], dict[int, bytes]]
     Ended = tuple[int, frozenset[Proc] | None]
     Got = tuple[int, list[tuple[Proc, list[tuple[str, Value]], RemoteProtocolError | None]]]
@@ -457,9 +457,9 @@ class Client:
         return call
 
     def abandon(self, call: Call) -> None:
-        """The caller no longer waits for a call: its reply will be read and dropped."""
-        if not self.withdraw(call):
-            self._note_given_up(call)
+        """The caller no longer waits for a call: its reply will be read and dropped, or kept for its next call."""
+        self.withdraw(call)
+        self._note_given_up(call)
         call.done = None
         if call.outcome is None:
             call.outcome = None, None
@@ -485,15 +485,16 @@ class Client:
         """Withdraw the call whose end `done` is to be called with: its caller no longer waits."""
         for call in [*self._everyone(), *(self.groups.outside() if self.groups is not None else ())]:
             if call.done == done:
-                if self.withdraw(call):
-                    return True
-                if not self.adapts:
+                if not self.adapts or type(call.op).__name__ in CONTINUED:
                     self.abandon(call)
-                return False
+                    return False
+                return self.withdraw(call)
         return False
 
     # A foreign server counts callers and not who they are, and cannot withdraw one. A second call of the same procs
     # would count for a participant that has not arrived, so the next call takes over the call that was given up.
+    # A server of this engine withdraws a caller unless the others have counted it in. The next call waits until the
+    # server has said which: a timeout, and the call is made, or the answer, which the others have got too.
     # `_given_up` has these calls by kind and procs, oldest first, until they are taken over or have failed.
 
     def contribute(self, call: Call, procs: tuple[Proc, ...], payload: bytes) -> None:
@@ -516,10 +517,10 @@ class Client:
         self.request(call, payload)
 
     def _note_given_up(self, call: Call) -> None:
-        """Remember that a foreign server still counts the caller in a collective that is given up here."""
-        if self.adapts or self.closed is not None or call.outcome is not None:
+        """Remember that the server may count the caller in a collective that is given up here."""
+        if self.closed is not None or call.outcome is not None:
             return
-        if call.guided and self.groups is not None:
+        if call.guided and self.groups is not None and not self.adapts:
             self.groups.abandon(call)
         elif call.participants and self._calls.get(call.tag) is call:
             self._given_up.setdefault(_collective(call), []).append(call)
@@ -1022,7 +1023,8 @@ class Client:
             self._wait(call, WITHDRAW_WAIT)
         else:
             detail = f"no answer of the server within {timeout_of(op, keys.SPAWN_TIMEOUT) or timeout_of(op)} s"
-            error = self.error(call, statuses.ERR_TIMEOUT, detail, _CONTINUES if call.repeat else "")
+            hint = _CONTINUES if call.repeat and not self.adapts else ""
+            error = self.error(call, statuses.ERR_TIMEOUT, detail, hint)
             self._note_given_up(call)
             self.end(call, error=error)
 
@@ -1317,8 +1319,8 @@ class Client:
 
     def miss(self, call: Call, reply: Ended, detail: str) -> None:
         """End a collective that failed; the error names the missing procs."""
-        if reply[0] == statuses.ERR_TIMEOUT and call.repeat:
-            # That was the limit of the earlier call, which the server has forgotten with this answer.
+        if reply[0] == statuses.ERR_TIMEOUT and call.repeat and call.phase != "withdrawn":
+            # The server has forgotten the earlier call with this answer: its limit has passed, or it was withdrawn.
             payload, call.repeat = call.repeat, b""
             self.request(call, payload)
             return
@@ -1586,7 +1588,9 @@ def _ends_by_loss(call: Call) -> bool:
 def _collective(call: Call) -> Collective:
     """Return the kind and the procs by which a server counts the callers of a collective."""
     # The barrier of a `Finalize` is a fence.
-    return Fence if isinstance(call.op, Finalize) else type(call.op), frozenset(call.participants)
+    kind = Fence if isinstance(call.op, Finalize) else type(call.op)
+    # An answer without the participants is not an answer to a call that needs them.
+    return kind, frozenset(call.participants), any(info.key == FENCE_PARTICIPANTS for info in call.infos)
 
 
 _CONTINUES = (

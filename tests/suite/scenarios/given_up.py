@@ -55,7 +55,10 @@ async def later(me, kind):
 
 
 async def cancelled(me, kind, again):
-    """Rank 0 cancels a call, and calls again before the others call, or when theirs has ended."""
+    """Rank 0 cancels a call, and calls again before the others call, or when theirs has ended.
+
+    Or it cancels it after theirs has ended, when the answer waits to be read.
+    """
     if kind in ("disconnect", "destruct"):
         await collective(me, "connect" if kind == "disconnect" else "construct", 40)
     if kind == "group fence":
@@ -63,6 +66,12 @@ async def cancelled(me, kind, again):
     await me.fence(timeout=40)
     if me.rank == 0:
         task = await asked(collective(me, kind, 60))
+        if again == "completed":
+            await arrived(me)
+            sync.tell("called")
+            for rank in range(1, me.job.size):
+                # It blocks the event loop.
+                sync.hear(f"over-{rank}", 40)
         task.cancel()
         await asyncio.wait([task])
         if again == "before":
@@ -70,6 +79,8 @@ async def cancelled(me, kind, again):
             await arrived(me)
             await tell("called")
             found = [await outcome_of(task)]
+        elif again == "completed":
+            found = [await outcome_of(collective(me, kind, 40))]
         else:
             await arrived(me)
             await tell("called")
