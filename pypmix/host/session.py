@@ -298,6 +298,8 @@ class Fleet(Site):
         self._exchange: Exchange | None = None
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
+        self._unreported: dict[str, list[str]] = {}
+        """The lost nodes that have not been reported, by the reason."""
         self.is_closing = False
 
     @property
@@ -746,11 +748,20 @@ class Fleet(Site):
         self._stop(daemon, reason)
         if daemon.has_joined and not daemon.node.ends_a_job():
             # Otherwise the end of the job reports it.
-            self._host.sink(2).write(None, f"pypmix run: node {name} is lost: {printable(reason)}\n".encode())
+            if not self._unreported:
+                self._loop.later(LAST_WORDS, self._report_losses)
+            self._unreported.setdefault(reason, []).append(name)
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
         self._host.node_lost()
+
+    def _report_losses(self) -> None:
+        """Report the losses of a moment, in one line for each reason: a launcher that was stopped loses all nodes."""
+        unreported, self._unreported = self._unreported, {}
+        for reason, names in unreported.items():
+            text = f"node {names[0]} is" if len(names) == 1 else f"nodes {listed(names)} are"
+            self._host.sink(2).write(None, f"pypmix run: {text} lost: {printable(reason)}\n".encode())
 
     def refresh(self, done: Callable[[], None]) -> None:
         """Collect the pending operations of all daemons, and call a function then."""
@@ -781,6 +792,7 @@ class Fleet(Site):
     def close(self) -> None:
         """Dismiss all daemons, and stop those left after `LEAVING` seconds."""
         self.is_closing = True
+        self._report_losses()
         if self._exchange is not None:
             self._exchange.conclude()
         # A roster may report more after the loop has closed.
