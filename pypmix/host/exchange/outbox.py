@@ -45,8 +45,14 @@ class Outbox:
 
     def aside(self, to: str, topic: str, data: bytes) -> None:
         """Send a message that another server processes even while it holds this one."""
+        self.aside_all((to,), topic, data)
+
+    def aside_all(self, names: Iterable[str], topic: str, data: bytes) -> None:
+        """Send such a message to several servers."""
         if not self._exchange.is_closed:
-            self._carry(to, codec.pack(codec.ASIDE, TEXT.write(topic), data))
+            text = codec.pack(codec.ASIDE, TEXT.write(topic), data)
+            for name in names:
+                self._carry(name, text)
 
     def precede(self, write: Callable[[str], bytes] | None) -> None:
         """Send entries before the next message to each server; in a callback of the exchange.

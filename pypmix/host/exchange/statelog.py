@@ -214,10 +214,12 @@ class StateLog:
         if not self._numbered or self._exchange.membership.is_closing:
             return
         self._flushed = self._exchange.now()
-        outbox, data = self._exchange.outbox, self._write_order(tuple(self._numbered))
-        for name in self._exchange.list_others():
-            if each := self._take_pending(name) if name in self._sent else data:
-                outbox.aside(name, ORDERED, each)
+        outbox, others = self._exchange.outbox, self._exchange.list_others()
+        for name in self._sent:
+            if entries := self._take_pending(name):
+                outbox.aside(name, ORDERED, entries)
+        entries = self._write_order(tuple(self._numbered))
+        outbox.aside_all([name for name in others if name not in self._sent], ORDERED, entries)
         self._numbered, self._sent = [], {}
         outbox.precede(None)
 
