@@ -170,7 +170,7 @@ def until(condition):
 class Other:
     """The handshake of a connection whose other side has some progress."""
 
-    peer = "b"
+    peer, dials = "b", False
 
     def __init__(self, progress):
         self.theirs = progress
@@ -189,7 +189,7 @@ def connected():
             other = socket.create_connection(listener.getsockname(), timeout=PATIENCE)
             ours = listener.accept()[0]
         ends.extend((ours, other))
-        connection = Connection(ours, Other(Progress(stream.number, dialed, received)), dials=False)
+        connection = Connection(ours, Other(Progress(stream.number, dialed, received)))
         stream.attach(connection)
         return connection, other
 

@@ -649,7 +649,7 @@ def test_one_that_stalls_is_dropped_in_time(servers, monkeypatch, caplog):
 def test_little_of_a_stranger_is_kept_however_much_it_sends():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sends = handshake_with(listener.getsockname())
-        link = Connection(listener.accept()[0], Handshake("a", SECRET), dials=False)
+        link = Connection(listener.accept()[0], Handshake("a", SECRET))
         sends.setblocking(False)
         while True:
             try:

@@ -83,6 +83,7 @@ class Handshake:
         progress: The progress of this side, if it dials.
 
     Attributes:
+        dials: Whether this side has dialed.
         peer: The name of the other side, once it has sent it.
         listens: The host and port that the dialing side listens on; port 0 if it dials from another
             host.
@@ -103,7 +104,7 @@ class Handshake:
         self.binding: Callable[[], bytes] = bytes
         self._name = name
         self._secret = secret
-        self._dials = bool(to)
+        self.dials = bool(to)
         self._progress = progress
         self._nonce = os.urandom(NONCE)
         self._other = b""
@@ -123,7 +124,7 @@ class Handshake:
         """
         try:
             kind, parts = codec.unpack(message)
-            if kind == REFUSED and self._dials:
+            if kind == REFUSED and self.dials:
                 reason, retry = codec.expect(parts, 2)
                 raise HandshakeError(f"{shown(self.peer)} refuses: {TEXT.read(reason)[:200]}", retry == b"\1")
             if not self._expected or kind != self._expected[0]:
@@ -197,7 +198,7 @@ class Handshake:
 
     def _code(self, side: bytes, state: bytes = b"") -> bytes:
         """Return a code that only a server with the secret can make, in this handshake, as this side."""
-        if self._dials:
+        if self.dials:
             sides = (self._name, self.peer, self._nonce, self._other)
         else:
             sides = (self.peer, self._name, self._other, self._nonce)

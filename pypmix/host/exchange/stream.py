@@ -120,7 +120,6 @@ class Connection:
     Args:
         sock: The socket; it belongs to the connection from here on.
         handshake: Its handshake.
-        dials: Whether this side has dialed.
         keep_alive: Seconds after which the system ends the connection if nothing is acknowledged.
         encrypt: Whether the connection is encrypted; the side that was dialed follows the other one if it may.
         address: The other side's address.
@@ -143,8 +142,6 @@ class Connection:
         self,
         sock: socket.socket,
         handshake: Handshake,
-        *,
-        dials: bool,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         encrypt: bool = False,
         address: Address = ("", 0),
@@ -153,7 +150,7 @@ class Connection:
         self.fd = sock.fileno()
         self.address = address
         self.handshake = handshake
-        self.dials = self.connecting = dials
+        self.dials = self.connecting = dials = handshake.dials
         self.stream: Stream | None = None
         self.closed = False
         self.since = time.monotonic()

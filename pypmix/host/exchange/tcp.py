@@ -221,14 +221,8 @@ class Entrance:
                         self._make_room(True)
                 return
             settings = peers.settings
-            connection = Connection(
-                sock,
-                Handshake(peers.name, settings.secret),
-                dials=False,
-                keep_alive=settings.keep_alive,
-                encrypt=bool(settings.encrypt),
-                address=address[:2],
-            )
+            handshake = Handshake(peers.name, settings.secret)
+            connection = Connection(sock, handshake, settings.keep_alive, bool(settings.encrypt), address[:2])
             self.unproved[connection] = None
             peers.begin(connection, READ, LINK_HANDSHAKE_SECONDS)
 
@@ -442,14 +436,7 @@ class Dialer:
         handshake = Handshake(peers.name, peers.settings.secret, to=dialing.name, progress=progress)
         try:
             sock = socket.socket(info[0], socket.SOCK_STREAM)
-            connection = Connection(
-                sock,
-                handshake,
-                dials=True,
-                keep_alive=peers.settings.keep_alive,
-                encrypt=encrypt,
-                address=info[4][:2],
-            )
+            connection = Connection(sock, handshake, peers.settings.keep_alive, encrypt, info[4][:2])
         except OSError as error:
             self.fail(dialing, error.strerror or str(error))
             return
@@ -687,25 +674,10 @@ class Departure:
         """Streams whose other sides have not acknowledged everything in time."""
 
     def leave(self) -> None:
-        """Begin nothing else, and leave: if others report the departure as well, when all has been acknowledged."""
+        """Begin nothing else, and leave when all has been acknowledged: others may report the departure as well."""
         self._linger()
-        for dialing in self._peers.dialer.unmet():
-            dialing.stop()
-            del self._peers.dialer.attempts[dialing.name]
-        if self._peers.census.sparse:
-            self._request_all_acknowledgements()
-        else:
-            self._say_goodbye()
-        self.finish()
-
-    def _linger(self) -> None:
-        self._peers.closing = time.monotonic() + LINK_LINGER_SECONDS
-        # The loop checks again then if it has to end.
-        self._peers.loop.later(LINK_LINGER_SECONDS, self.finish)
-
-    def _request_all_acknowledgements(self) -> None:
         for name, dialing in list(self._peers.dialer.attempts.items()):
-            if not self._peers.admission.owes(name):
+            if dialing.stream is None or not (dialing.stream.number or dialing.stream.owes):
                 dialing.stop()
                 del self._peers.dialer.attempts[name]
         for stream in list(self._peers.streams.values()):
@@ -713,6 +685,12 @@ class Departure:
         for connection in list(self._peers.connections):
             if connection.stream is None and not connection.handshake.proved and not self._is_attempt(connection):
                 self._peers.drop(connection, "")
+        self.finish()
+
+    def _linger(self) -> None:
+        self._peers.closing = time.monotonic() + LINK_LINGER_SECONDS
+        # The loop checks again then if it has to end.
+        self._peers.loop.later(LINK_LINGER_SECONDS, self.finish)
 
     def _is_attempt(self, connection: Connection) -> bool:
         """Return True if a connection may take the place of one on which the other side counts already."""
@@ -727,8 +705,7 @@ class Departure:
         """Leave: all messages have arrived that had to, or the time for that has passed."""
         self.final = True
         self._linger()
-        if self._peers.census.sparse:
-            self._late = {stream for stream in list(self._peers.streams.values()) if stream.connected and stream.owes}
+        self._late = {stream for stream in list(self._peers.streams.values()) if stream.connected and stream.owes}
         for stream in list(self._peers.streams.values()):
             if not stream.number:
                 stream.discard_messages()
@@ -1026,13 +1003,7 @@ class Peers:
         self.entrance.release(connection)
 
     def drop(
-        self,
-        connection: Connection,
-        reason: str,
-        *,
-        quiet: bool = False,
-        grave: bool = False,
-        refused: bool = False,
+        self, connection: Connection, reason: str, *, quiet: bool = False, grave: bool = False, refused: bool = False
     ) -> None:
         """End a connection, and the stream on it.
 
