@@ -280,7 +280,7 @@ def test_the_secret_itself_is_never_sent_and_no_proof_serves_twice():
     sent.append(dialed.take(sent[-1]))
     sent.append(dials.take(sent[-1]))
     sent.append(dialed.take(sent[-1]))
-    assert sent.pop() == b"" and dialed.waits
+    assert sent.pop() == b"" and dialed.done
     sent.append(dialed.welcome())
     assert dials.take(sent[-1]) == b""
     assert dials.done and dialed.done

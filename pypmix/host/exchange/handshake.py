@@ -88,9 +88,8 @@ class Handshake:
         listens: The host and port that the dialing side listens on; port 0 if it dials from another
             host.
         theirs: The progress of the other side, once it has proved that it knows the secret.
-        waits: Whether the other side has proved it, and waits for `welcome`.
         proved: Whether this side has proved it, so that the other one may take it for a member.
-        done: Whether both have proved that they know the secret.
+        done: Whether the other side has proved it: a dialing side waits for `welcome` then.
         binding: Returns a value that only the two ends of an encrypted connection know alike.
     """
 
@@ -98,7 +97,6 @@ class Handshake:
         self.peer = to
         self.listens: Address = ("", 0)
         self.theirs = NEW
-        self.waits = False
         self.proved = False
         self.done = False
         self.binding: Callable[[], bytes] = bytes
@@ -155,38 +153,29 @@ class Handshake:
         state = PROGRESS.write(self._progress)
         return codec.pack(PROOF, self._code(b"dials", state), state)
 
-    def _proof(self, parts: list[bytes]) -> bytes:
-        self._record_progress(parts, b"dials")
-        self.waits = True
-        return b""
-
     def welcome(self, progress: Progress = NEW) -> bytes:
         """Admit the dialing side, which has proved that it knows the secret. Return the answer.
 
         Args:
             progress: The progress of this side.
         """
-        self.waits, self.done = False, True
         state = PROGRESS.write(progress)
         return codec.pack(WELCOME, self._code(b"welcomes", state), state)
 
-    def _welcome(self, parts: list[bytes]) -> bytes:
-        self._record_progress(parts, b"welcomes")
+    def _record_progress(self, parts: list[bytes]) -> bytes:
+        """Record the progress of the other side, which proves that it knows the secret."""
+        proof, state = codec.expect(parts, 2)
+        self._check(proof, b"welcomes" if self.dials else b"dials", state)
+        self.theirs = PROGRESS.read(state)
         self.done = True
         return b""
 
     _STEPS: ClassVar[dict[int, Callable[[Handshake, list[bytes]], bytes]]] = {
         HELLO: _hello,
         CHALLENGE: _challenge,
-        PROOF: _proof,
-        WELCOME: _welcome,
+        PROOF: _record_progress,
+        WELCOME: _record_progress,
     }
-
-    def _record_progress(self, parts: list[bytes], side: bytes) -> None:
-        """Record the progress of the other side, which proves that it knows the secret."""
-        proof, state = codec.expect(parts, 2)
-        self._check(proof, side, state)
-        self.theirs = PROGRESS.read(state)
 
     def _check(self, proof: bytes, side: bytes, state: bytes = b"") -> None:
         if len(self._other) != NONCE or not hmac.compare_digest(proof, self._code(side, state)):

@@ -101,17 +101,15 @@ class ConnectionEnd(Broken):
     Attributes:
         reset: Whether it was reset.
         refused: Whether it was refused: no process listens there.
-        closed: Whether the other side has closed it, as the system does when a process ends.
         connection: The connection, if another thread has to end it.
     """
 
     connection: Connection | None = None
 
-    def __init__(self, detail: str, *, reset: bool = False, refused: bool = False, closed: bool = False) -> None:
+    def __init__(self, detail: str, *, reset: bool = False, refused: bool = False) -> None:
         super().__init__(detail)
         self.reset = reset
         self.refused = refused
-        self.closed = closed
 
 
 class Connection:
@@ -327,7 +325,7 @@ class Connection:
         if not data:
             with self.lock:
                 # The system reports a reset to one thread; it may have been a thread that was sending.
-                raise ConnectionEnd("it has closed the connection", reset=self._reset, closed=not self._reset)
+                raise ConnectionEnd("it has closed the connection", reset=self._reset)
         self._most = RECEIVE if len(data) < RECEIVE else CHUNK
         self._in += data
         self.signs += len(data)

@@ -348,8 +348,7 @@ class _Line:
 
     Attributes:
         name: The server's name, empty until it has sent it.
-        signs: How often it has sent bytes, or taken a whole piece.
-        taken: How often it has taken any bytes.
+        signs: How often it has sent bytes, or taken a whole piece, or any bytes while it was held.
         held: Whether it is not read, since too much waits for a server that it sends to.
         deaf: Whether it no longer takes any bytes.
         gone: Whether it has left or is lost.
@@ -359,7 +358,6 @@ class _Line:
         self.stream = stream
         self.name = ""
         self.signs = self.seen = self.silent = 0
-        self.taken = self.took = 0
         self.held = self.deaf = self.gone = False
         self.backlog = bytearray()
         self.changed = threading.Condition(gate)
@@ -457,9 +455,8 @@ class Switch:
                     line.backlog.clear()
                     line.changed.notify_all()
                 return
-            line.taken += 1
-            if len(piece) == PIECE:
-                # A small piece may only have been put aside.
+            if len(piece) == PIECE or line.held:
+                # A small piece may only have been put aside. A held server cannot answer, but takes its pings.
                 line.signs += 1
 
     def _take(self, line: _Line, kind: int, name: str, data: bytes) -> None:
@@ -531,10 +528,8 @@ class Switch:
         with self._gate:
             for line in self._lines:
                 # A switch that was stopped itself has received nothing in the meantime.
-                # A held server cannot answer, but takes its pings; two that hold each other may both be lost.
-                quiet = line.seen == line.signs and not (stopped or (line.held and line.took != line.taken))
-                line.seen, line.took = line.signs, line.taken
-                line.silent = line.silent + 1 if quiet else 0
+                line.silent = line.silent + 1 if line.seen == line.signs and not stopped else 0
+                line.seen = line.signs
                 if line.silent >= LOST:
                     silent.append(line)
                 else:

@@ -550,9 +550,9 @@ class Admission:
         """Process a frame of the handshake, and open the connection if it is the last one."""
         handshake, peers = connection.handshake, self._peers
         answer = handshake.take(frame)
-        if handshake.waits or handshake.done:
+        if handshake.done:
             stream = self._choose_stream(connection)
-            if handshake.waits:
+            if not connection.dials:
                 answer = handshake.welcome(self.progress(stream))
             self._open(connection, stream, answer)
         elif answer:
