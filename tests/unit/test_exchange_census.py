@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pypmix.engine.times import ENDING_SECONDS
-from pypmix.host.exchange.census import ENTRIES, Census, Entry
+from pypmix.host.exchange.census import ENTRIES, KNOWN, Census, Entry
 from pypmix.host.exchange.inprocess import VirtualTime
 from pypmix.standard.errors import RemoteProtocolError
 
@@ -282,3 +282,15 @@ def test_only_the_introducer_reports_others(entries):
         with pytest.raises(RemoteProtocolError):
             world.servers[receiver].census.take(stream, ENTRIES.write(entries))
     world.check()
+
+
+def test_a_server_introduces_itself_once():
+    world = World()
+    server = world.join("a")
+    world.clock.run()
+    first = world.servers[FIRST]
+    before = first.sent
+    again = ENTRIES.write((Entry("a", server.census.life, KNOWN, (("127.0.0.1", 1),)),))
+    with pytest.raises(RemoteProtocolError):
+        first.census.take(first.streams["a"], again)
+    assert first.sent == before and first.census.addresses_of("a") == server.census._addresses

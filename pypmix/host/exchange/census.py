@@ -162,7 +162,8 @@ class Census:
             RemoteProtocolError: It does not parse, or that server has nothing to report.
         """
         entries = ENTRIES.read(data)
-        if self._introduces and [(each.name, each.life) for each in entries] == [(stream.name, stream.life)]:
+        claims = [(each.name, each.life) for each in entries]
+        if self._introduces and claims == [(stream.name, stream.life)] and stream.name not in self._records:
             self._introduce(stream, entries[0])
         elif stream.name != self._introducer:
             raise RemoteProtocolError("a report of a server that introduces no other", operation="exchange")

@@ -33,7 +33,7 @@ PROOF = 3
 WELCOME = 4
 REFUSED = 5
 
-MAGIC = b"pypmix exchange 7"
+MAGIC = b"pypmix exchange 8"
 NONCE = 32
 STREAM_NUMBER = 16
 MAX_FRAME = 4096

@@ -566,11 +566,6 @@ class Admission:
         life = self._peers.census.life
         return Progress(life=life) if stream is None else stream.progress(life)
 
-    def owes(self, name: str) -> bool:
-        """Return True if messages wait for a server."""
-        stream = self._peers.streams.get(name)
-        return stream is not None and stream.owes
-
     def _choose_stream(self, connection: Connection) -> Stream | None:
         """Return the stream that a connection continues; None for a new one.
 
@@ -591,7 +586,7 @@ class Admission:
                 # It was reset, and that has not been noticed here yet.
                 peers.end_connection(stream.connection, ConnectionEnd("it is made again by the other side", reset=True))
             # A server that has dialed, and proved who it is, may be present for the other side.
-            if peers.closing and not theirs.stream and not self.owes(name):
+            if peers.closing and not theirs.stream and not (stream is not None and stream.owes):
                 raise HandshakeError(f"{shown(peers.name)} leaves", retry=True)
         if continued and stream is not None and stream.connection is None and not stream.ended:
             return stream
@@ -1155,7 +1150,6 @@ class TCPCarrier:
     ) -> None:
         self.name = check_name(name)
         settings = Settings(name, secret, max_message, max_backlog, introducer, mesh, keep_alive, encrypt, quiet)
-        self.quiet = quiet
         self.keep_alive = keep_alive
         self._known = dict(peers or {})
         _check_addresses(self._known, listen)
