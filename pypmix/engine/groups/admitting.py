@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.entering import COMES, OFFER
-from pypmix.engine.groups.inviting import timeout_in
-from pypmix.engine.groups.standing import Admission, not_in, said_in
+from pypmix.engine.groups.standing import Admission, admission_infos, admissions_in, not_in, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     DEPARTED,
@@ -41,6 +40,7 @@ from pypmix.engine.groups.talk import (
     say,
     size,
     sizes,
+    timeout_in,
 )
 from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, ResourceBusy
@@ -249,9 +249,7 @@ class Admitting:
         infos = [
             size(LIFE, admission.life),
             procs(keys.GROUP_MEMBERSHIP, state.members),
-            procs(ADDED, admitted),
-            sizes(PLACE, [each.place for each in admitted.values()]),
-            sizes(LIVES, [each.life for each in admitted.values()]),
+            *admission_infos(admitted, LIVES),
             size(EPOCH, state.epoch),
             size(TERM, state.term),
         ]
@@ -326,11 +324,7 @@ class Admitting:
             infos.append(proc(keys.GROUP_LEADER, group.leader))
         gone: Iterable[Proc] = ()
         if new or change.kind == JOINED:
-            infos += [
-                procs(ADDED, admitted),
-                sizes(PLACE, [admission.place for admission in admitted.values()]),
-                sizes(LIFE, [admission.life for admission in admitted.values()]),
-            ]
+            infos += admission_infos(admitted, LIFE)
             gone = group.membership.departed
         elif change.kind != LED:
             gone = change.procs
@@ -350,11 +344,9 @@ class Admitting:
             return
         if not self._standing.may_tell(group, event.source):
             return
-        added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIFE)
-        if len(added) == len(places) == len(lives):
-            for each, place, life in zip(added, places, lives, strict=True):
-                if each != self._me:
-                    self._standing.admit(group, each, Admission(place, life))
+        for each, admission in (admissions_in(infos, LIFE) or {}).items():
+            if each != self._me:
+                self._standing.admit(group, each, admission)
         left, ends = listed(infos, DEPARTED), numbers(infos, LIVES)
         if len(left) == len(ends):
             for each, life in zip(left, ends, strict=True):

@@ -1,10 +1,10 @@
 """The groups of one session: the parts, the operations that each part carries out, and their shared data.
 
 Each part is a state machine for one concern: `standing` keeps the groups of this process; `constructing`, `inviting`,
-`joining` and `entering` lead to one, `admitting` admits others, `leaving` leaves one; `election` finds a new leader. A
-part is made when it is first needed. All of them run where `port.enter` leads, one step at a time: an operation of the
-caller, an event, an answer of the server, or a timer. They do no I/O: requests are sent by `port.submit`, and functions
-of the user's side are called by `port.tell`.
+`joining` and `entering` lead to one, which `entering` also leaves; `admitting` admits others; `election` finds a new
+leader. A part is made when it is first needed. All of them run where `port.enter` leads, one step at a time: an
+operation of the caller, an event, an answer of the server, or a timer. They do no I/O: requests are sent by
+`port.submit`, and functions of the user's side are called by `port.tell`.
 
 Processes send each other events (`talk`). For each event the parts' `screen` is called first, and drops repeated
 events; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
@@ -109,7 +109,7 @@ PARTS = {
     GroupInvite: ("inviting", "Inviting", "invite"),
     GroupInviteControl: ("inviting", "Inviting", "control"),
     GroupJoin: ("joining", "Joining", "join"),
-    GroupLeave: ("leaving", "Leaving", "leave"),
+    GroupLeave: ("entering", "Entering", "leave"),
     GroupWatch: ("standing", "Standing", "watch"),
     GroupUnwatch: ("standing", "Standing", "unwatch"),
     GroupAdmit: ("admitting", "Admitting", "admit"),

@@ -1,4 +1,4 @@
-"""Becoming a member of an existing group, on the side of the new member.
+"""Becoming a member of an existing group, on the side of the new member, and leaving a group.
 
 The proc waits until a member offers membership (`admitting`), and answers with a number, its life in the group. By that
 number members recognize a proc that was admitted before, and tell a late departure from the departure of a later
@@ -14,15 +14,13 @@ from itertools import count
 
 from pypmix.engine.collective.rules import CONSTRUCT, FT
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.inviting import timeout_in
-from pypmix.engine.groups.standing import Admission, Attempt, said_in
+from pypmix.engine.groups.standing import Attempt, admissions_in, not_in, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     EPOCH,
     INFOS,
     LIFE,
     LIVES,
-    PLACE,
     TERM,
     WELCOME,
     found,
@@ -30,15 +28,15 @@ from pypmix.engine.groups.talk import (
     listed,
     named,
     number,
-    numbers,
     proc,
     procs,
     say,
     size,
     text,
+    timeout_in,
 )
 from pypmix.standard import keys, statuses
-from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError
+from pypmix.standard.errors import NotFound, OperationTimeout, PMIxError, ResourceBusy
 from pypmix.standard.ops import GroupResults, Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
 from pypmix.standard.types import DataArray, Info
@@ -47,7 +45,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent, Timer
-    from pypmix.standard.ops import GroupEnter
+    from pypmix.engine.groups.standing import Group
+    from pypmix.standard.ops import GroupEnter, GroupLeave
     from pypmix.standard.types import Proc
 
 OFFER = "enter offer"
@@ -77,12 +76,13 @@ class _Entry(Attempt):
 
 
 class Entering:
-    """The waits of one session to be admitted to groups: `agent.part("entering", "Entering")`."""
+    """The waits of one session to be admitted to groups, and its departures: `agent.part("entering", "Entering")`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._port = agent.port
         self._me = agent.port.proc
+        self._standing = agent.standing
         self._entries: dict[str, _Entry] = {}
         self._offers: dict[tuple[str, Proc], None] = {}
         """The last offers for groups that this process did not wait for."""
@@ -100,14 +100,14 @@ class Entering:
         """Carry out a `GroupEnter`."""
         name = op.group
         taken = self._agent.name_conflict(name)
-        if not taken and self._agent.standing.expects(name):
+        if not taken and self._standing.expects(name):
             taken = f"the caller takes part in making a group {name!r}"
         if taken:
             done(None, PMIxError(taken, status=statuses.ERR_EXISTS))
             return
         entry = self._entries[name] = _Entry(op, done)
         self._last_life = entry.life
-        self._agent.standing.expected(name, entry)
+        self._standing.expected(name, entry)
         limit = timeout_in(op.directives)
         if limit:
             entry.limit = self._port.later(limit, lambda: self._expire(name, limit))
@@ -115,17 +115,12 @@ class Entering:
             del self._offers[name, each]
             self._accept_offer(entry, each)
 
-    def give_up(self, name: str) -> bool:
-        """Stop waiting. Return False if this process does not wait for a group of this name."""
-        if name in self._entries:
-            self._end(name, None, NotFound(f"the caller waits no longer for the group {name!r}"))
-            return True
-        return False
-
     def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for name in list(self._entries):
             self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+
+    # The wait to be admitted
 
     def _offered(self, event: Notification) -> None:
         name = named(event)
@@ -159,18 +154,18 @@ class Entering:
             if life is not None:
                 self._decline(name, life, members)
             return
-        added, places, lives = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, LIVES)
-        if not entry.op.by(event.source) or not len(added) == len(places) == len(lives):
+        admitted = admissions_in(infos, LIVES)
+        if admitted is None or not entry.op.by(event.source):
             return
         others = found(infos, INFOS, DataArray)
-        results = self._agent.standing.formed(
+        results = self._standing.formed(
             name,
             members,
             context_id=number(infos, keys.GROUP_CONTEXT_ID),
             leader=next(iter(listed(infos, keys.GROUP_LEADER)), None),
             infos=() if others is None else tuple([info for info in others.items if isinstance(info, Info)]),
             directives=tuple([info for info in infos if info.key in FT[CONSTRUCT]]),
-            admitted=dict(zip(added, map(Admission, places, lives), strict=True)),
+            admitted=admitted,
             epoch=number(infos, EPOCH) or 1,
             term=number(infos, TERM) or 0,
         )
@@ -178,7 +173,7 @@ class Entering:
 
     def _decline(self, name: str, life: int, members: tuple[Proc, ...]) -> None:
         """Leave a group that has admitted this process too late, unless it is in that group in a later life."""
-        group = self._agent.standing.group(name)
+        group = self._standing.group(name)
         others = [member for member in members if member != self._me]
         stays = group is not None and group.membership.life(self._me) == life
         # No other process can make this one leave in a life that it has not begun yet.
@@ -199,6 +194,64 @@ class Entering:
         if entry.limit is not None:
             entry.limit.cancel()
         if error is not None:
-            self._agent.standing.abandoned(name, entry)
+            self._standing.abandoned(name, entry)
             self._decline(name, entry.life, entry.members)
         entry.done(results, error)
+
+    # Leaving
+
+    def leave(self, op: GroupLeave, done: Done[None]) -> None:
+        """Carry out a `GroupLeave`."""
+        group = self._standing.group(op.group)
+        if group is None:
+            if op.group in self._entries:
+                self._end(op.group, None, NotFound(f"the caller waits no longer for the group {op.group!r}"))
+                done(None, None)
+                return
+            error: PMIxError = not_in(op.group)
+            if self._standing.expects(op.group):
+                error = PMIxError(
+                    f"the group {op.group!r} is not complete yet",
+                    status=statuses.ERR_NOT_AVAILABLE,
+                    hint="a member can leave when the construct has ended at all of them",
+                )
+            done(None, error)
+        elif group.leaving:
+            done(None, ResourceBusy(f"the caller is leaving {op.group!r} already"))
+        else:
+            self._leave(group, op.directives, done)
+
+    def _leave(self, group: Group, directives: tuple[Info, ...], done: Done[None]) -> None:
+        group.leaving = True
+        others = tuple([member for member in group.membership.members if member != self._me])
+        if not others and not self._port.support.decides:
+            self._standing.record_departure(group)
+            done(None, None)
+            return
+        infos = [
+            # A server that records groups gets the event even if this process is the only member.
+            procs(keys.EVENT_CUSTOM_RANGE, others or (self._me,)),
+            proc(keys.EVENT_AFFECTED_PROC, self._me),
+            text(keys.GROUP_ID, group.name),
+        ]
+        if group.context_id is not None:
+            infos.append(size(keys.GROUP_CONTEXT_ID, group.context_id))
+        if group.membership.life(self._me):
+            infos.append(size(LIFE, group.membership.life(self._me)))
+        infos += [info for info in directives if info.key != keys.TIMEOUT]
+
+        def sent(_: None, error: BaseException | None) -> None:
+            if error is None:
+                self._standing.record_departure(group)
+            else:
+                self._stay(group)
+            done(None, error)
+
+        self._port.submit(NotifyEvent(statuses.GROUP_LEFT, RANGE_CUSTOM, tuple(infos)), sent)
+
+    def _stay(self, group: Group) -> None:
+        """This process does not leave after all."""
+        group.leaving = False
+        admitting = self._agent.made("admitting")
+        if admitting is not None:
+            admitting.resume(group.name)

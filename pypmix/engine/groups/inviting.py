@@ -1,5 +1,9 @@
 """Invitations on the leader's side: the invited procs, their answers, and the outcome.
 
+The leader alone decides, with every server, as in the Standard and in libpmix, whose leaders decide in the client. Our
+servers only record the outcome: a leader may run libpmix, and other servers do not know invitations, so this machine is
+needed in any case, and a server that decides would be a second owner of the members and their order.
+
 Facts of libpmix 7's client, which the other side may run:
 
 - Its answers name no group: they come from the invited proc, with the leader as custom range, and hold the proc's own
@@ -38,6 +42,7 @@ from pypmix.engine.groups.talk import (
     say,
     size,
     text,
+    timeout_in,
     verdict_of,
 )
 from pypmix.standard import codes, keys, statuses
@@ -794,14 +799,6 @@ def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:
                 continue
             result.append(Info(info.key, Value(codes.DATA_ARRAY, DataArray(codes.INFO, tuple(items)))))
     return tuple(result)
-
-
-def timeout_in(directives: Iterable[Info]) -> float:
-    """Return the seconds after which an operation is to give up; 0 for never."""
-    for info in directives:
-        if info.key == keys.TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
-            return float(info.value.data)
-    return 0.0
 
 
 def _affected(failed: Proc) -> Info:

@@ -25,7 +25,6 @@ from pypmix.engine.groups.inviting import (
     VERSION,
     InvitationRecord,
     contributed,
-    timeout_in,
 )
 from pypmix.engine.groups.states import Invitee
 from pypmix.engine.groups.talk import (
@@ -42,6 +41,7 @@ from pypmix.engine.groups.talk import (
     procs,
     say,
     text,
+    timeout_in,
     verdict_of,
 )
 from pypmix.standard import keys, statuses

@@ -30,10 +30,13 @@ from pypmix.engine.groups.talk import (
     listed,
     named,
     number,
+    numbers,
     only_hear,
     proc,
+    procs,
     say,
     size,
+    sizes,
     text,
 )
 from pypmix.standard import keys, statuses
@@ -835,6 +838,24 @@ class Standing:
 def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
     """Return the infos that a proc contributes for the other members."""
     return tuple([info for info in infos if info.key in (keys.GROUP_INFO, keys.GROUP_ENDPT_DATA)])
+
+
+def admission_infos(admitted: Mapping[Proc, Admission], lives: str) -> tuple[Info, ...]:
+    """Return the infos of a message that lists admitted members; `lives` is the key of their lives."""
+    admissions = admitted.values()
+    return (
+        procs(ADDED, admitted),
+        sizes(PLACE, [each.place for each in admissions]),
+        sizes(lives, [each.life for each in admissions]),
+    )
+
+
+def admissions_in(infos: Iterable[Info], lives: str) -> dict[Proc, Admission] | None:
+    """Return the admitted members that a message lists by `admission_infos`; None if it is not valid."""
+    added, places, numbered = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, lives)
+    if not len(added) == len(places) == len(numbered):
+        return None
+    return dict(zip(added, map(Admission, places, numbered), strict=True))
 
 
 def not_in(name: str) -> NotFound:

@@ -182,6 +182,14 @@ def numbers(infos: Iterable[Info], key: str) -> tuple[int, ...]:
     return ()
 
 
+def timeout_in(directives: Iterable[Info]) -> float:
+    """Return the seconds after which an operation is to give up; 0 for never."""
+    for info in directives:
+        if info.key == keys.TIMEOUT and isinstance(info.value.data, (int, float)) and info.value.data > 0:
+            return float(info.value.data)
+    return 0.0
+
+
 def status_in(infos: Iterable[Info]) -> int:
     """Return the `ERROR_STATUS`: 0 if there is not one, -1 if it is not a possible status."""
     status = next((info.value.data for info in infos if info.key == ERROR_STATUS), 0)
