@@ -145,7 +145,7 @@ class Attendance:
         So all members are checked only when the last contribution has arrived, and not with each one before.
         """
         party = round.pending[0].part.party
-        if round.kind == GATHER or not round.alike or round.is_full() or not self.places.stands(party):
+        if round.kind == GATHER or not round.alike or not self.places.stands(party):
             return False
         may_come = self.may_come(round)
         away = round.present.union(self._session.gone)

@@ -509,10 +509,11 @@ class Coordinator:
             # The others may have ended it without them.
             self._end(round, deciding.failure(statuses.ERR_PARTIAL_SUCCESS, "all who have called it have gone"))
             return
-        if round.state != Life.CLOSED and self.attendance.shows_awaited(round):
+        is_full, is_closed = round.is_full(), round.state == Life.CLOSED
+        if not (is_full or is_closed) and self.attendance.shows_awaited(round):
             return
         waiting, gone = self.attendance.members(round)
-        if (not waiting or round.state == Life.CLOSED) and not self._asks(round):
+        if (not waiting or is_closed) and (is_full or not self._asks(round)):
             if round.kind == CONSTRUCT:
                 self._settle_construct(round, gone, {proc for procs in waiting.values() for proc in procs})
             else:
@@ -520,8 +521,6 @@ class Coordinator:
 
     def _asks(self, round: Round) -> bool:
         """Ask servers that need not contribute if they have done so. Return True while any of them has not answered."""
-        if round.rule.unknown or round.is_full():
-            return False
         part = round.pending[0].part
         # This server, too: its contribution may wait for the decisions of a lost coordinator.
         away = round.present.union(round.absent, self._session.gone)
@@ -676,13 +675,14 @@ class Coordinator:
 
     def _answer(self, contributions: Sequence[PendingContribution], outcome: Outcome) -> None:
         """Send a decision to the servers that have contributed, once for all of them, in the next turn."""
-        self._session.soon(_send_decision, tuple(contributions), OUTCOME.write(outcome))
+        self._session.soon(self._send_decision, tuple(contributions), OUTCOME.write(outcome))
 
-
-def _send_decision(contributions: tuple[PendingContribution, ...], data: bytes) -> None:
-    for pending in contributions:
-        try:
-            pending.answer(data, None)
-        except Exception:
-            # The others are answered all the same.
-            log_failure(pending.answer)
+    def _send_decision(self, contributions: tuple[PendingContribution, ...], data: bytes) -> None:
+        # The others have a way to go.
+        own = [pending for pending in contributions if pending.server == self.name]
+        for pending in [*[each for each in contributions if each.server != self.name], *own] if own else contributions:
+            try:
+                pending.answer(data, None)
+            except Exception:
+                # The others are answered all the same.
+                log_failure(pending.answer)

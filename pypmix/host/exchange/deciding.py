@@ -381,6 +381,10 @@ def together(kind: int, parts: Parts, absent: set[Proc], silent: Iterable[str], 
     """
     if kind == GATHER:
         return Outcome(data=pack_gathered(list(parts), tuple(silent)))
+    data = b"".join([part.data for _, part in parts])
+    if not absent and not [part for _, part in parts if part.status or part.infos]:
+        # All arguments are given: defaults cost more.
+        return Outcome(statuses.SUCCESS, "", (), (), (), data, (), False, None)
     problem = _broken(parts)
     if problem is not None:
         return problem
@@ -394,10 +398,7 @@ def together(kind: int, parts: Parts, absent: set[Proc], silent: Iterable[str], 
         return failure(statuses.ERR_PARTIAL_SUCCESS, text, lost)
     if failed and not ft and kind != DESTRUCT:
         return failure(statuses.ERR_PARTIAL_SUCCESS, f"members on {listed(failed)} have gone", lost)
-    infos = (named(GROUP_ABSENT, sorted(lost)),) if lost else ()
-    data = b"".join([part.data for _, part in parts])
-    # All arguments are given: defaults cost more.
-    return Outcome(statuses.SUCCESS, "", (), (), infos, data, (), False, None)
+    return Outcome(infos=(named(GROUP_ABSENT, sorted(lost)),) if lost else (), data=data)
 
 
 def connected(outcome: Outcome, parts: Parts, callers: Iterable[Proc], name: str) -> Outcome:
