@@ -35,7 +35,7 @@ from pypmix.wire.readers import MARKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from pypmix.standard.errors import RemoteProtocolError
     from pypmix.standard.releases import Release
@@ -110,6 +110,7 @@ def decode_modex(
     stamps: dict[Proc, int] | None = None,
     bases: dict[Proc, int] | None = None,
     contributions: list[Contribution] | None = None,
+    own: Container[int] = (),
 ) -> Ranks:
     """Decode concatenated blobs of servers into procs and the values that each has committed, with their keys.
 
@@ -118,6 +119,7 @@ def decode_modex(
         stamps: Receives the stamps of the procs' last commits.
         bases: Receives the stamps since which the values were committed, other than 0.
         contributions: Receives the part of each server in a collective.
+        own: The numbers of contributions of this server, whose data is left out.
 
     Raises:
         RemoteProtocolError: The data is malformed.
@@ -126,7 +128,7 @@ def decode_modex(
     stamps, bases = {} if stamps is None else stamps, {} if bases is None else bases
     for body in _bodies(data):
         try:
-            contribution = _take(body, found, stamps, bases)
+            contribution = _take(body, found, stamps, bases, own)
         except IndexError:
             raise broken("the data of a server ends too early") from None
         if contributions is not None:
@@ -172,7 +174,9 @@ def _senders(body: bytes, pos: int) -> tuple[Senders, int]:
     return senders, pos
 
 
-def _take(body: bytes, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int]) -> Contribution:
+def _take(
+    body: bytes, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, int], own: Container[int] = ()
+) -> Contribution:
     """Decode a blob without its beginning; return the contribution that it is."""
     pos = _HEAD.size
     procs = body[pos]
@@ -180,6 +184,8 @@ def _take(body: bytes, ranks: Ranks, stamps: dict[Proc, int], bases: dict[Proc, 
     pos += 1
     if procs > 127:
         procs, pos = decode.flex(body, pos - 1)
+    if number in own:
+        return number, stored, procs
     # Nearly all blobs have one sender of the same release, or no values.
     alone = body[pos : pos + _SENDER_SIZE]
     senders = _ALONE.get(alone)

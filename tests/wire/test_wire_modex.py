@@ -62,6 +62,16 @@ def test_contributions_come_along():
     assert found == contributions
 
 
+def test_the_data_of_own_contributions_is_left_out():
+    first, second = (
+        encode_modex([(Proc("job", rank), [(2, kval("key"), 1, (7, 0, 0))])], contribution=(rank, 9, 1))
+        for rank in (5, 6)
+    )
+    found = []
+    assert [proc.rank for proc, _ in decode_modex(first + second, contributions=found, own={5: ()})] == [6]
+    assert found == [(5, 9, 1), (6, 9, 1)]
+
+
 def test_a_value_of_unknown_type_is_kept_as_it_came():
     raw = one_of(codes.KVAL, 1) + key_bytes("odd") + BYTES[110] + b"whatever"
     entry = Proc("job", 3), [("odd", (3, raw, 1, (5, 0, 0)))]

@@ -174,9 +174,13 @@ class Fences:
         membership = fence.membership
         contributions: list[Contribution] = []
         what = "the data of a fence"
-        status = self._modex.take_in(result, membership.others, what, fence.elsewhere, contributions)
+        deliveries = self._deliveries.get(membership)
+        own = () if deliveries is None else deliveries.contributed
+        status = self._modex.take_in(result, membership.others, what, fence.elsewhere, contributions, own)
         if contributions:
-            self._deliveries_of(membership).store(contributions, len(membership.members) + len(membership.others))
+            (deliveries or self._deliveries_of(membership)).store(
+                contributions, len(membership.members) + len(membership.others)
+            )
         return status or fence.status
 
     def _committed_data(self, fence: NodeCollective) -> bytes:

@@ -186,10 +186,10 @@ class Deliveries:
     server contributed to it, and the next contribution needs only newer values.
     """
 
-    __slots__ = ("_contributed", "_known", "_results", "_stored")
+    __slots__ = ("_known", "_results", "_stored", "contributed")
 
     def __init__(self) -> None:
-        self._contributed: dict[int, Marks] = {}
+        self.contributed: dict[int, Marks] = {}
         """The data that other servers have with each of the last contributions, by their numbers."""
         self._results: dict[int, Marks] = {}
         """The data that they have with each of the last results, by their identities."""
@@ -210,7 +210,7 @@ class Deliveries:
         number = int.from_bytes(os.urandom(8), "big")
         marks: Marks = {}
         data = data_of(chosen, most, self._known, marks, (number, self._stored, procs))
-        _remember(self._contributed, number, marks)
+        _remember(self.contributed, number, marks)
         return data
 
     def store(self, contributions: Iterable[Contribution], procs: int) -> None:
@@ -227,7 +227,7 @@ class Deliveries:
             counts += count
         known = self._results.get(stored.pop(), {}) if len(stored) == 1 and counts == procs else {}
         self._stored = sum(numbers) % IDENTITIES
-        own = [self._contributed[number] for number in numbers if number in self._contributed]
+        own = [self.contributed[number] for number in numbers if number in self.contributed]
         _remember(self._results, self._stored, own[0] if len(own) == 1 else {})
         self._known = known
 
