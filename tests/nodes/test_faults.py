@@ -54,8 +54,14 @@ PATIENCE = 30.0
 QUIET = ("nobody", "a short cut", "a short stop", "a guard", "resets")
 """What a job does not notice."""
 
-ANY = ("any cut", "any stop", "any cut between two")
+ANY = ("any cut", "any stop", "any cut between two", "any stop of a daemon", "any stop of the launcher")
 """What takes some time, which may be that of a keep-alive or not: a job goes on, or has lost machines."""
+
+MEETING = 7777
+"""The port where daemons that are started by hand meet the launcher."""
+
+STARTS = (" by ssh", f"which meet at n1:{MEETING}")
+"""The ends of lines that name nodes before anything is lost."""
 
 KEEP_ALIVE = 6.0
 """Seconds after which a machine that does not answer is lost, in such a round."""
@@ -70,9 +76,6 @@ SECOND = ("a rank", "a daemon", "the launcher", "TERM", "a guard", "an agent", "
 """What may be hit twice in a row."""
 
 IN_CI = ("a daemon", "the launcher", "a rank", "a short cut", "resets")
-
-MEETING = 7777
-"""The port where daemons that are started by hand meet the launcher."""
 
 
 def rounds() -> list[tuple[str, int]]:
@@ -218,7 +221,7 @@ class Shaken:
             seconds = {"a": chance.uniform(0.1, 5), "any": chance.uniform(0.3, 2) * KEEP_ALIVE}[what.split()[0]]
             seconds = LOST if "long" in what else seconds
             if "stop" in what:
-                self._pause(nodes[0].processes(), seconds)
+                self._pause(self._found(what, nodes[0]), seconds)
             else:
                 self.cluster.link_down(names[0])
                 time.sleep(seconds)
@@ -230,6 +233,14 @@ class Shaken:
             if "long" in what:
                 return [names[0]]
         return []
+
+    def _found(self, what: str, node: Node) -> list[Process]:
+        """Return what is to stand still: a daemon, the launcher, or a whole machine."""
+        if "the launcher" in what:
+            return [each for each in (processes.read(self.launcher()),) if each is not None]
+        if "a daemon" in what:
+            return [each for each in (self.daemon(node),) if each is not None]
+        return node.processes()
 
     def _kill_daemons(self, nodes: list[Node]) -> list[str]:
         lost = []
@@ -308,7 +319,9 @@ class Shaken:
                 assert json.loads(path.read_text())["ended"] == "", f"{path.name}: {path.read_text()[-500:]}: {story}"
             return
         if what in ANY and job.exit_code:
-            assert any(name in job.stderr for name in NODES), f"nobody is told what was lost: {story}"
+            # Of a process that has not come, nobody knows the name of its machine.
+            words = (*NODES, "other processes have come, without")
+            assert any(word in self._complaints() for word in words), f"nobody is told what was lost: {story}"
             assert "pypmix.node" not in job.stderr, story
         elif what in ANY:
             assert finished == set(range(RANKS)), story
@@ -319,11 +332,16 @@ class Shaken:
                 assert finished == set(range(RANKS)), story
                 return
             assert job.exit_code not in (0, None), story
-            assert any(name in job.stderr for name in lost), f"nobody is told which machine was lost: {story}"
+            named = any(name in self._complaints() for name in lost)
+            assert named, f"nobody is told which machine was lost: {story}"
             if self.keep and self.up() == RANKS:
                 assert finished >= stays, f"of {sorted(stays)} only {sorted(finished)} came to their end: {story}"
         elif what == "a rank" and self.keep:
             assert len(finished) >= RANKS - 1, story
+
+    def _complaints(self) -> str:
+        """Return what was printed, but for the line that names all nodes at the start."""
+        return "\n".join(line for line in self.job.stderr.splitlines() if not line.endswith(STARTS))
 
     def _files(self) -> list[str]:
         deadline = time.monotonic() + GONE
