@@ -337,16 +337,9 @@ class Daemon(ServingManager):
         """Handle a server that has joined or was lost; on the exchange's thread."""
         if name != self._launcher:
             return
-        if here:
-            self._exchange.request(self._launcher, orders.HERE, b"", self._met)
-        else:
-            self._inbox.post(lambda: self.leave("the connection with the launcher has ended"))
-
-    def _met(self, data: bytes | None, error: PMIxError | None) -> None:
-        if error is not None or data is None:
-            self._inbox.post(lambda: self.leave(f"the launcher refuses this node: {error}"))
-            return
         self._has_met = True
+        if not here:
+            self._inbox.post(lambda: self.leave("the connection with the launcher has ended"))
 
     def _close(self) -> None:
         self.machine.end_strays(self.loop, self.patience)

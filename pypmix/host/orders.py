@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Fault = tuple[int, str, str]
 
-PROTOCOL = 9
+PROTOCOL = 10
 """The version of the messages of launchers and daemons; both must have the same."""
 
 
@@ -82,9 +82,6 @@ JOB: Field[JobLayout] = record(
 )
 
 # Requests of the launcher, with their answers.
-
-HERE = "pypmix.node.here"
-"""The first message of a daemon, which is empty, as its answer is."""
 
 DESCRIBE_JOB = "pypmix.node.describe"
 DESCRIBE: Field[tuple[JobLayout, int, bool, int | None, bool]] = compressed(

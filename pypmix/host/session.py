@@ -672,7 +672,6 @@ class Fleet(Site):
                 self._trace.add_message(node.hostname, data)
 
         inbox = self._inbox = Inbox(exchange, self._loop, self._by_name)
-        exchange.handle(orders.HERE, self._meet)
         for request, handler in (
             (orders.ASK, RemoteNode.answer_upcall),
             (orders.REPORT, self._report),
@@ -692,20 +691,6 @@ class Fleet(Site):
         exchange.watch(self._changed)
         return inbox
 
-    def _meet(self, sender: str, _data: bytes, answer: OnAnswer) -> None:
-        """Record that a daemon takes part in the exchange."""
-        assert self._inbox is not None
-        self._inbox.find_peer(sender)
-        answer(b"", None)
-
-        def join() -> None:
-            daemon = self._daemons.get(sender)
-            if daemon is not None:
-                daemon.present = daemon.has_joined = True
-                self._settle(daemon)
-
-        self._inbox.post(join)
-
     def _report(self, _node: RemoteNode, _data: bytes, answer: OnAnswer) -> None:
         from pypmix.host.report import report
 
@@ -713,11 +698,22 @@ class Fleet(Site):
         self.refresh(lambda: answer(orders.REPORTED.write((report(host),)), None))
 
     def _changed(self, name: str, here: bool) -> None:
-        if not here and self._exchange is not None:
+        assert self._inbox is not None and self._exchange is not None
+        if here:
+            self._inbox.post(lambda: self._join(name))
+        else:
             reason = self._exchange.reason(name)
             text = f"the connection with its daemon has ended{reason and ': '}{reason}"
-            assert self._inbox is not None
             self._inbox.post(lambda: self._disconnected(name, text))
+
+    def _join(self, name: str) -> None:
+        """Record that a daemon takes part in the exchange; one that the session has given up is to leave."""
+        daemon = self._daemons.get(name)
+        if daemon is not None:
+            daemon.present = daemon.has_joined = True
+            self._settle(daemon)
+        elif self._exchange is not None:
+            self._exchange.tell(name, orders.LEAVE, b"")
 
     def _disconnected(self, name: str, reason: str) -> None:
         for daemon in [each for each in self._leaving if each.node.hostname == name]:

@@ -1,4 +1,4 @@
-"""A daemon that its launcher dismisses leaves without a report; another one reports why it leaves."""
+"""Daemons that their launcher dismisses, or does not know any longer, leave; others report why they leave."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pypmix.host import daemon as module
-from pypmix.host import session
+from pypmix.host import orders, session
 from pypmix.host.rosters.base import NOT_OURS
 
 LAUNCHER_ENDED = ("the launcher has ended the session",)
@@ -52,3 +52,18 @@ def test_a_launcher_writes_that_line_before_it_closes_the_input(has_ended: bool)
         assert os.read(reads, 100) == b"\n"
         assert os.read(reads, 100) == b""
         os.close(reads)
+
+
+def test_a_daemon_that_the_launcher_has_given_up_is_to_leave_when_it_is_there() -> None:
+    told: list[Any] = []
+    settled: list[Any] = []
+    known = SimpleNamespace(present=False, has_joined=False)
+    fleet: Any = SimpleNamespace(
+        _daemons={"n1": known},
+        _exchange=SimpleNamespace(tell=lambda *message: told.append(message)),
+        _settle=settled.append,
+    )
+    session.Fleet._join(fleet, "n1")
+    assert settled == [known] and known.present and known.has_joined and not told
+    session.Fleet._join(fleet, "n2")
+    assert told == [("n2", orders.LEAVE, b"")] and settled == [known]
