@@ -244,7 +244,7 @@ class Modex:
         process.stamp = next(self._stamps)
         # Natives commit all values again: a commit that was too large before may fit now.
         peer.denied = 0
-        peer.status(tag, statuses.SUCCESS)
+        peer.status_now(tag, statuses.SUCCESS)
         for scope, key in deleted:
             self._tell_deleted(process.proc, scope, key, peer)
         self.sharing.committed(process)
