@@ -31,7 +31,7 @@ from pypmix.standard.values import info, uint32
 
 NSPACE = "demo"
 LOCAL = (0, 1)
-LIMIT = 12
+LIMIT = 60
 
 
 class ScriptedHost:

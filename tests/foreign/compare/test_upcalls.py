@@ -17,7 +17,7 @@ from pypmix.recording.compare import COLLECTIVES, Normal
 from pypmix.standard.types import Proc
 
 PLAYER = Path(__file__).resolve().parent / "player.py"
-LIMIT = 30
+LIMIT = 150
 
 NATIVES = [name for name in pairings.clients() if name != "python-client"]
 PAIRS = [(native, client) for native in NATIVES for client in (native, "python-client")]
