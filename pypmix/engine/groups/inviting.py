@@ -194,6 +194,11 @@ class Invitation(InvitationRecord):
     def use(self) -> str:
         return f"an invitation of the caller's to a group {self.name!r} is under way"
 
+    @property
+    def silent(self) -> list[Proc]:
+        """The procs that have not answered, and may not have received the invitation."""
+        return [each for each, state in self.invitees.items() if state == PENDING and each not in self.ours]
+
     def step(self, proc: Proc, what: str) -> None:
         """Take a step of the state of a proc that is invited, or is to be."""
         self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
@@ -378,8 +383,7 @@ class Inviting:
     def _invite_again(self, invitation: Invitation) -> None:
         """Repeat the invitation for procs that have sent nothing to the new leader."""
         # They run other libraries, or have declined.
-        silent = [each for each, state in invitation.invitees.items() if state == PENDING]
-        self._send_invited(invitation, [each for each in silent if each not in invitation.ours])
+        self._send_invited(invitation, invitation.silent)
 
     def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
         """Invite procs; ended procs count as failed at once."""
@@ -419,13 +423,10 @@ class Inviting:
 
     def _remind(self, invitation: Invitation, wait: float) -> None:
         """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
-        has_ended = self._agent.standing.has_exited
-        silent = [each for each, state in invitation.invitees.items() if state == PENDING and not has_ended(each)]
-        silent = [each for each in silent if each not in invitation.ours]
         invitation.reminder = None
-        if silent:
+        if invitation.silent:
             infos = (*self._invited_with(invitation), flag(keys.EVENT_DO_NOT_CACHE))
-            self._port.submit(say(REMINDS, invitation.name, silent, infos), ignore)
+            self._port.submit(say(REMINDS, invitation.name, invitation.silent, infos), ignore)
             if wait < REMIND_UNTIL:
                 invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
 
@@ -512,25 +513,24 @@ class Inviting:
         invitation = self._find(event)
         if invitation is None or invitation.invitees.get(event.source) not in (PENDING, FAILED, ACCEPTED):
             return
-        source = event.source
-        invitation.step(source, Answer.DECLINES)
-        invitation.contributions.pop(source, None)
-        invitation.unsure.discard(source)
-        invitation.judged.add((event.code, source))
         reason = found(event.infos, REASON, str) or ""
         rest = tuple([info for info in event.infos if info.key not in ROUTING and info.key != REASON])
-        self._answer(invitation, GroupAnswer(DECLINED, source, reason, rest))
+        self._lose(invitation, Answer.DECLINES, event.code, GroupAnswer(DECLINED, event.source, reason, rest))
 
     def _failed(self, invitation: Invitation, proc: Proc, reason: str) -> None:
-        invitation.step(proc, Answer.FAILS)
-        invitation.contributions.pop(proc, None)
-        invitation.unsure.discard(proc)
-        invitation.judged.add((statuses.GROUP_INVITE_FAILED, proc))
-        self._answer(invitation, GroupAnswer(FAILED, proc, reason))
+        self._lose(invitation, Answer.FAILS, statuses.GROUP_INVITE_FAILED, GroupAnswer(FAILED, proc, reason))
         infos = (text(keys.GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
         self._port.handlers.start_chain(
             Notification(statuses.GROUP_INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
         )
+
+    def _lose(self, invitation: Invitation, what: str, code: int, answer: GroupAnswer) -> None:
+        """Record that a proc does not accept; the handlers of its event decide what follows."""
+        invitation.step(answer.proc, what)
+        invitation.contributions.pop(answer.proc, None)
+        invitation.unsure.discard(answer.proc)
+        invitation.judged.add((code, answer.proc))
+        self._answer(invitation, answer)
 
     def _answer(self, invitation: Invitation, answer: GroupAnswer) -> None:
         if invitation.answers is not None:

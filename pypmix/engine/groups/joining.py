@@ -157,9 +157,7 @@ class Joining:
 
     def apply_result(self, name: str, failed: Proc, infos: tuple[Info, ...]) -> None:
         """A leader that has failed has reported to some process that the group is complete."""
-        for record in [each for each in self._open.values() if each.name == name and each.failed]:
-            if record.leader != failed:
-                continue
+        for record in [each for each in self._led_by(failed, name) if each.failed]:
             if record.joins and self._me in listed(infos, keys.GROUP_MEMBERSHIP):
                 self._formed(record, infos)
             else:
@@ -390,21 +388,21 @@ class Joining:
         return event.source, *targets
 
     def _members_changed(self, event: Notification) -> None:
-        for record in self._open.values():
-            if record.name == named(event) and record.leader == event.source:
-                version = found(event.infos, VERSION, int) or 0
-                if record.failed or found(event.infos, INVITATION, str) != record.token or version < record.version:
-                    continue
+        token, version = found(event.infos, INVITATION, str), found(event.infos, VERSION, int) or 0
+        for record in self._led_by(event.source, named(event)):
+            if not record.failed and token == record.token and version >= record.version:
                 record.members = listed(event.infos, keys.GROUP_MEMBERSHIP)
                 record.version = version
                 self._port.submit(say(MEMBERS_KNOWN, record.name, (event.source,), record.stamp), ignore)
 
     def _handle_withdrawal(self, event: Notification) -> None:
-        for record in list(self._open.values()):
-            if record.name == named(event) and record.leader == event.source:
-                self._end_with(
-                    record, statuses.GROUP_CONSTRUCT_ABORT, "the invitation was withdrawn, or its time is over"
-                )
+        for record in self._led_by(event.source, named(event)):
+            why = "the invitation was withdrawn, or its time is over"
+            self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
+
+    def _led_by(self, leader: Proc, name: str) -> list[_Invited]:
+        """Return the open invitations of a leader to groups of a name; an empty one stands for all."""
+        return [each for each in self._open.values() if each.leader == leader and name in ("", each.name)]
 
     def _completed(self, event: Notification) -> None:
         name, token, infos = named(event), found(event.infos, INVITATION, str), event.infos
@@ -413,8 +411,8 @@ class Joining:
         if found(infos, keys.GROUP_LEADER, Proc) is None:
             infos = (*infos, proc(keys.GROUP_LEADER, event.source))
         infos = tuple([info for info in infos if info.key != keys.EVENT_CUSTOM_RANGE])
-        for record in [each for each in self._open.values() if each.name == name and each.joins]:
-            if record.leader == event.source and token in (None, record.token) and not record.leads:
+        for record in [each for each in self._led_by(event.source, name) if each.joins and not each.leads]:
+            if token in (None, record.token):
                 if record.failed:
                     # Others may have got the answer that this process does not know it.
                     record.made = listed(infos, keys.GROUP_MEMBERSHIP)
@@ -437,12 +435,7 @@ class Joining:
     def _aborted(self, event: Notification) -> None:
         name, token = named(event), found(event.infos, INVITATION, str)
         why = found(event.infos, REASON, str) or "the leader has given it up"
-        meant = [
-            each
-            for each in self._open.values()
-            if name in ("", each.name) and each.leader == event.source and token in (None, each.token)
-        ]
-        for record in meant:
+        for record in [each for each in self._led_by(event.source, name) if token in (None, each.token)]:
             if not record.leads:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
         seen = any(each.token == token for each in (*self._open.values(), *self._past.values()))
