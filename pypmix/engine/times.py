@@ -164,7 +164,7 @@ LINK_LINGER_SECONDS = 1.0
 """The time for which a closed carrier still sends its queued messages."""
 
 GATHER_SECONDS = 0.01
-"""The time for which joined and ended servers are gathered before they are reported, for each 50 servers."""
+"""The time in which new and ended servers are gathered for a report, and between two reports for each 50 of them."""
 
 REFUSED_SECONDS = 1.0
 """The time without a listener at a server's address after which the server counts as exited."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pypmix.engine.times import ENDING_SECONDS
+from pypmix.engine.times import ENDING_SECONDS, GATHER_SECONDS
 from pypmix.host.exchange.census import ENTRIES, KNOWN, Census, Entry
 from pypmix.host.exchange.inprocess import VirtualTime
 from pypmix.standard.errors import RemoteProtocolError
@@ -237,9 +237,28 @@ def test_servers_that_join_together_are_reported_together():
         world.join(f"s{number:03}")
     world.clock.run()
     world.check()
-    # Each receives what was known when it joined, and the later ones as few messages.
+    # Each receives what was known when it joined, and the later ones in few messages.
     assert world.servers[FIRST].sent < 200 * 4
     assert all(server.sent == 1 for name, server in world.servers.items() if name != FIRST)
+
+
+def test_the_end_of_one_of_many_is_reported_at_once_and_more_ends_together():
+    world = World()
+    names = [f"s{number:03}" for number in range(200)]
+    for name in names:
+        world.join(name)
+    world.clock.run()
+    first = world.servers[FIRST]
+    before = first.sent
+    first.vanish("s000", "it is silent")
+    world.clock.run(world.clock.now + 1.5 * GATHER_SECONDS)
+    assert first.sent == before + 199
+    for name in names[1:100]:
+        first.vanish(name, "it is silent")
+        world.clock.run(world.clock.now + 0.2 * GATHER_SECONDS)
+    world.clock.run()
+    # These took 20 times as long as it gathers, and another report follows after 5 times of that.
+    assert first.sent - before <= 199 + 6 * 199
 
 
 @pytest.mark.parametrize("seed", range(300))

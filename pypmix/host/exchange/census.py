@@ -108,6 +108,8 @@ class Census:
         """The last processes that have ended, or that this server has lost."""
         self._news: dict[bytes, Entry] = {}
         """The last changes that the introducer is about to report, by the number of the process."""
+        self._rests = False
+        """Whether it has reported changes a moment ago."""
 
     def addresses_of(self, name: str) -> tuple[Address, ...]:
         """Return where a server listens, if that is known."""
@@ -192,15 +194,18 @@ class Census:
             self._report((*earlier, entry))
 
     def _announce(self, entry: Entry) -> None:
-        """Report a change in a moment, together with later ones until then: the more servers, the later."""
-        if not self._news:
-            seconds = GATHER_SECONDS * (1 + len(self._records) // 50)
-            self._peers.loop.later(seconds, self._flush)
+        """Report a change in a moment, together with later ones until then."""
+        if not self._news and not self._rests:
+            self._peers.loop.later(GATHER_SECONDS, self._flush)
         self._news[entry.life] = entry
 
     def _flush(self) -> None:
+        """Report the changes; further ones wait the longer, the more servers get them."""
         news, self._news = self._news, {}
-        self._report(tuple(news.values()))
+        self._rests = bool(news)
+        if news:
+            self._report(tuple(news.values()))
+            self._peers.loop.later(GATHER_SECONDS * (1 + len(self._records) // 50), self._flush)
 
     def _report(self, entries: tuple[Entry, ...]) -> None:
         data = ENTRIES.write(entries)
