@@ -197,6 +197,8 @@ class Daemon(ServingManager):
         """The jobs that the launcher has described; used on the exchange's thread."""
         self._launches: dict[str, int] = {}
         """The number of orders to start ranks, by job."""
+        self._ends: list[tuple[Proc, int | None, int, bool, bool]] = []
+        """The ends of ranks that are to be reported."""
         self._leaving = False
         self._relayed = settings.relayed
         self._has_met = False
@@ -240,7 +242,7 @@ class Daemon(ServingManager):
             (orders.SEND_SIGNAL, self._signal),
             (orders.LEAVE, lambda _launcher, _data: self.leave("the launcher needs this node no more")),
             (orders.FORGET_JOB, self._forget),
-            (orders.RAISE, lambda _launcher, data: super(Daemon, self).notify(orders.VALUE.read(data))),
+            (orders.RAISE, self._raise),
             (orders.DELIVER, lambda _launcher, data: node.deliver_output(Output(*orders.PIECE.read(data)))),
             (orders.DEFINE, lambda _launcher, data: node.define_process_set(*orders.PSET.read(data))),
             (orders.DELETE, lambda _launcher, data: node.delete_process_set(*orders.NAMED.read(data))),
@@ -520,6 +522,10 @@ class Daemon(ServingManager):
             chosen = [job.rank(number) for number in numbers]
             job.send(signum, [rank for rank in chosen if rank is not None], handled=handled)
 
+    def _raise(self, _launcher: str, data: bytes) -> None:
+        for event in orders.EVENTS.read(data):
+            super().notify(event)
+
     def _forget(self, _launcher: str, data: bytes) -> None:
         (nspace,) = orders.NAMED.read(data)
         self._exchange.soon(self._placed.discard, nspace)
@@ -569,8 +575,15 @@ class Daemon(ServingManager):
             if rank.blame and self.is_sent_to_all(signal.SIGTERM):
                 # The launcher must not end the other ranks for it, which were sent the same signal.
                 self._tell_reached(signal.SIGTERM)
-            end = rank.proc, rank.code, rank.signum, rank.dumped, is_closed
-            self._tell_soon(orders.ENDED, orders.END.write(end))
+            if not self._ends:
+                # Ranks that end together are reported together.
+                self.loop.soon(self._tell_ends)
+            self._ends.append((rank.proc, rank.code, rank.signum, rank.dumped, is_closed))
+
+    def _tell_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        if ends:
+            self._tell_soon(orders.ENDED, orders.ENDS.write(tuple(ends)))
 
     def rank_ended(self, job: RunningJob, rank: Rank) -> None:
         """Report the end of a rank to the launcher, which raises its events."""
@@ -583,6 +596,7 @@ class Daemon(ServingManager):
         """Report that nothing of the ranks here is left; the launcher orders when to forget the job."""
         job.finish_output()
         self._tell_trace()
+        self._tell_ends()
         self._tell(orders.OVER, orders.LAUNCHES.write((job.nspace, self._launches.get(job.nspace, 0))))
         self.machine.end_strays_of(job.nspace, self.loop, self.grace, lambda: bool(job.launches))
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pypmix.host.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer
     from pypmix.host.loop import Loop
+    from pypmix.standard.ops import Notification
     from pypmix.standard.types import Proc
 
     Fault = tuple[int, str, str]
@@ -124,6 +125,8 @@ LEAVE = "pypmix.node.leave"
 FORGET_JOB = "pypmix.node.forget"
 NAMED: Field[tuple[str]] = message(NAME)
 RAISE = "pypmix.node.notify"
+EVENTS: Field[tuple[Notification, ...]] = many(VALUE)
+"""Events for the clients of the server."""
 DELIVER = "pypmix.node.deliver"
 PIECE: Field[tuple[Proc, int, bytes]] = message(PROC, NUMBER, BYTES)
 """Output of a rank, by channel; empty data is its end."""
@@ -153,9 +156,11 @@ FETCH: Field[tuple[str, str, int]] = message(NAME, TEXT, NUMBER)
 FETCHED: Field[tuple[int, int, int, bytes]] = message(NUMBER, NUMBER, NUMBER, BYTES)
 """The file's permissions, its size, its modification time, and the piece; empty data is its end."""
 ENDED = "pypmix.node.ended"
-END: Field[tuple[Proc, int | None, int, bool, bool]] = message(PROC, optional(NUMBER), NUMBER, FLAG, FLAG)
-"""A rank that has ended, its exit code, the signal that has ended it, whether it left a core, and whether no process
-writes its output any longer."""
+ENDS: Field[tuple[tuple[Proc, int | None, int, bool, bool], ...]] = many(
+    message(PROC, optional(NUMBER), NUMBER, FLAG, FLAG)
+)
+"""Ranks that have ended: the rank, its exit code, the signal that has ended it, whether it left a core, and whether no
+process writes its output any longer."""
 WROTE = "pypmix.node.wrote"
 TRACED = "pypmix.node.traced"
 """Requests and upcalls for the trace of the run."""

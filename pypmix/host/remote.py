@@ -205,7 +205,7 @@ class RemoteNode(HostNode):
 
     def notify(self, event: Notification) -> None:
         """Raise an event for the clients of the server."""
-        self.tell(orders.RAISE, orders.VALUE.write(event))
+        self.tell(orders.RAISE, orders.EVENTS.write((event,)))
 
     def deliver_output(self, output: Output) -> None:
         """Send the server the output of a proc."""
@@ -344,15 +344,19 @@ class RemoteNode(HostNode):
 
     _unacknowledged = 0
 
-    def record_rank_end(self, data: bytes) -> None:
-        """Record the end of a rank."""
-        proc, code, signum, dumped, is_closed = orders.END.read(data)
-        rank = self._rank(proc)
-        if rank is not None and rank.alive:
-            for stream in rank.streams.values() if is_closed else ():
-                stream.close()
-            rank.code, rank.signum, rank.dumped = code, signum, dumped
-            self._host.jobs[proc.nspace].ranks_ended((rank,))
+    def record_rank_ends(self, data: bytes) -> None:
+        """Record the ends of ranks, which the daemon has reported together."""
+        ended: dict[str, list[Rank]] = {}
+        for proc, code, signum, dumped, is_closed in orders.ENDS.read(data):
+            rank = self._rank(proc)
+            if rank is not None and rank.alive:
+                for stream in rank.streams.values() if is_closed else ():
+                    stream.close()
+                rank.code, rank.signum, rank.dumped = code, signum, dumped
+                ended.setdefault(proc.nspace, []).append(rank)
+        with self._host.site.gathered_events():
+            for nspace, ranks in ended.items():
+                self._host.jobs[nspace].ranks_ended(ranks)
 
     def will_leave(self, data: bytes) -> None:
         """Record the reason for which its daemon leaves unasked."""

@@ -46,7 +46,7 @@ from pypmix.standard.logtext import get_logger, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
@@ -301,6 +301,8 @@ class Fleet(Site):
         self._unreported: dict[str, list[str]] = {}
         """The lost nodes that have not been reported, by the reason."""
         self.is_closing = False
+        self._events: list[Notification] = []
+        self._is_gathering = False
 
     @property
     def nodes(self) -> tuple[RemoteNode, ...]:
@@ -327,10 +329,27 @@ class Fleet(Site):
         return placed(sizes, usable, self.rooms(usable, target), target.mapping or self.mapping)
 
     def notify_daemons(self, event: Notification) -> None:
-        """Raise an event on all nodes of daemons; it is written once."""
-        if self._exchange is not None:
+        """Raise an event on all nodes of daemons."""
+        self._events.append(event)
+        if not self._is_gathering:
+            self._send_events()
+
+    @contextlib.contextmanager
+    def gathered_events(self) -> Iterator[None]:
+        """Send the events that are raised meanwhile together, to each daemon in one message."""
+        self._is_gathering = True
+        try:
+            yield
+        finally:
+            self._is_gathering = False
+            self._send_events()
+
+    def _send_events(self) -> None:
+        events, self._events = self._events, []
+        if events and self._exchange is not None:
             names = [node.hostname for node in self.nodes if not node.lost]
-            self._exchange.tell_several(names, orders.RAISE, orders.VALUE.write(event))
+            # It is written once for all.
+            self._exchange.tell_several(names, orders.RAISE, orders.EVENTS.write(tuple(events)))
 
     def settle(self, apps: tuple[Application, ...], wdir: str) -> tuple[Application, ...]:
         """Return the applications as they are: daemons look for the folder."""
@@ -681,7 +700,7 @@ class Fleet(Site):
         for topic, listener in (
             (orders.LIFE, RemoteNode.lived),
             (orders.WROTE, RemoteNode.wrote),
-            (orders.ENDED, RemoteNode.record_rank_end),
+            (orders.ENDED, RemoteNode.record_rank_ends),
             (orders.OVER, RemoteNode.record_job_end),
             (orders.LEAVES, RemoteNode.will_leave),
             (orders.REACHED, RemoteNode.was_reached),

@@ -7,6 +7,7 @@ launcher whose nodes have daemons.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 from pypmix.host import orphans
 from pypmix.host.binding import NONE, Binding
@@ -19,7 +20,7 @@ from pypmix.topology.bitmaps import format_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pypmix.host.job import Application, JobLayout
     from pypmix.host.loop import Loop
@@ -69,6 +70,11 @@ class Site:
 
     def notify_daemons(self, event: Notification) -> None:
         """Raise an event on the nodes of other processes: there are none."""
+
+    @contextmanager
+    def gathered_events(self) -> Iterator[None]:
+        """Send the events that are raised meanwhile on other nodes together."""
+        yield
 
     def place(self, sizes: Sequence[int], target: Target) -> list[tuple[HostNode, tuple[Place, ...]]]:
         """Place the ranks of a job on nodes, and return the nodes that hold ranks, each with their places.

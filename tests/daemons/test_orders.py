@@ -35,7 +35,8 @@ FIELDS = [
     orders.PSET,
     orders.COUNT,
     orders.UPCALL,
-    orders.END,
+    orders.ENDS,
+    orders.EVENTS,
     orders.STAGE,
     orders.VALUE,
 ]
