@@ -176,6 +176,18 @@ def test_a_server_behind_an_address_translation_connects_with_all_itself():
     assert set(late.streams) == {FIRST, "h"}
 
 
+def test_a_server_without_an_address_is_not_dialed():
+    """As it listens at all addresses of its machine, and its address is translated on the way."""
+    world = World(mesh=4)
+    hidden = world.servers["h"] = Peers(world, "h", 4)
+    hidden.census._addresses = ()
+    world.connect(hidden, world.servers[FIRST], translated=True)
+    world.clock.run()
+    late = world.join("z")
+    world.clock.run()
+    assert late.dialed == []
+
+
 def test_who_loses_the_introducer_loses_all():
     world = World()
     for name in "abc":

@@ -230,7 +230,8 @@ class Census:
             else:
                 self._record_end(entry.life)
         elif entry.state == KNOWN:
-            peers.dialer.meet(name, entry.addresses, 0)
+            if entry.addresses:
+                peers.dialer.meet(name, entry.addresses, 0)
         elif entry.life not in self._ended:
             self.sparse = True
             if life not in (None, entry.life):
