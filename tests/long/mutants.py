@@ -104,13 +104,6 @@ ENGINE = "pypmix/engine/"
 
 EQUIVALENTS = (
     Equivalent(
-        f"{ENGINE}groups/joining.py",
-        "Joining._completed",
-        "name is None or event.source == self._me",
-        "False",
-        "nothing is open under no name, nor anything that this process leads and has not joined as its leader",
-    ),
-    Equivalent(
         f"{ENGINE}groups/standing.py",
         "Standing._depart",
         "return True",

@@ -662,6 +662,17 @@ def _told(to: Proc, *infos: Info, code: int) -> NotifyEvent:
     return NotifyEvent(code, RANGE_CUSTOM, (talk.proc(EVENT_CUSTOM_RANGE, to), *infos))
 
 
+def test_an_outcome_that_names_no_group_completes_none() -> None:
+    world = World(2)
+    joins = answering(world[1])
+    world[0].notify(_told(P[1], talk.text(GROUP_ID, G), code=statuses.GROUP_INVITED))
+    world.run()
+    world[0].notify(_told(P[1], talk.procs(GROUP_MEMBERSHIP, P[:2]), code=statuses.GROUP_CONSTRUCT_COMPLETE))
+    world.run()
+    assert joins[0].result is joins[0].error is None
+    assert world[1].state(G) is None
+
+
 def test_its_answers_name_no_group_and_its_data_is_passed_on() -> None:
     world = World(4)
     for rank in (1, 2):
