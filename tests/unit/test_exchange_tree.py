@@ -9,7 +9,7 @@ import pytest
 from lib.exchange_session import Counting, Session
 from lib.exchange_world import PARTIAL, TIMEOUT
 from pypmix.engine.times import COMBINE_SECONDS
-from pypmix.host.exchange import Exchange, tree
+from pypmix.host.exchange import Exchange, codec, tree
 from pypmix.host.exchange.errors import ServerLost
 from pypmix.host.exchange.tree import at_place, place_in
 from pypmix.standard import attrs
@@ -30,8 +30,10 @@ def radix(request, monkeypatch):
     return request.param
 
 
-def made(count):
+def made(count, delay=None):
     session = Session(count)
+    if delay is not None:
+        session.hub._delay = delay
     session.register(*session.names)
     session.hub.run()
     session.hub.messages.clear()
@@ -223,6 +225,35 @@ def test_a_group_goes_on_without_a_lost_server_wherever_it_stands(radix, lost, m
     found = members_in([asked[name] for name in left])
     assert set(found) >= {Proc("job", rank) for rank in range(13) if rank != lost}
     assert not [name for name in left if session.exchanges[name].open()]
+
+
+def test_a_decision_that_is_still_on_its_way_down_counts_though_its_coordinator_is_lost(monkeypatch):
+    """The next coordinator asks for decisions that others know: the last server gets one after that."""
+    monkeypatch.setattr(tree, "RADIX", 1)
+    monkeypatch.setattr(tree, "FLAT", 1)
+    slow = {}
+    session = made(4, lambda *pair: slow.get(pair, 0.01))
+    numbers = []
+
+    def drop(sender, to, message):
+        """Of the answers of the coordinator, only the one for the last server arrives."""
+        if (sender, to) == ("n001", "n000") and message[0] == codec.REQUEST:
+            numbers.append(codec.read_numbered(message, 2)[0])
+        is_other = message[0] != codec.ANSWER or codec.read_numbered(message, 1)[0] != numbers[0]
+        return sender == "n000" and session.hub.clock.now > began + 1 and is_other
+
+    began = session.hub.clock.now
+    session.hub.drop = drop
+    last = session.ask("n003", construct("g"))
+    session.hub.run(began + 1)
+    assert len(numbers) == 1
+    slow["n002", "n003"] = 2.0
+    others = [session.ask(name, construct("g")) for name in ("n002", "n001", "n000")]
+    session.hub.run(began + 1.2)
+    session.hub.lose("n000")
+    session.hub.run()
+    assert members_in([last, *others]) == tuple([Proc("job", rank) for rank in range(4)])
+    assert not any(exchange.open() for name, exchange in session.exchanges.items() if name != "n000")
 
 
 def test_an_allgather_that_is_given_up_ends_with_that_error_for_all(radix):

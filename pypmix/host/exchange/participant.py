@@ -394,6 +394,7 @@ class Participant:
                 return
             local.lost = root, local.life
             self._send(local)
+            self._searches.settle()
             return
         if isinstance(error, ServerLost):
             self.end_by_loss(local, error.servers)
@@ -426,6 +427,7 @@ class Participant:
     def _contribute_again(self, local: LocalContribution) -> None:
         """Contribute directly, or to another root."""
         local.apart, local.to = True, None
+        self._searches.settle()
         root = local.root
         if not local.part.rule.unknown or self.session.root != root:
             self._send(local)
@@ -445,6 +447,8 @@ class Participant:
                 local.timer.cancel()
             if self._absences:
                 self._say_absent()
+            if self._searches.unsettled:
+                self._searches.settle()
             local.end = outcome
             if local.early:
                 local.early.clear()

@@ -51,6 +51,9 @@ class Searches:
     Args:
         session: The exchange.
         coordinator: The collectives that this server coordinates.
+
+    Attributes:
+        unsettled: Answers that wait until no contribution of this server is on its way to a lost coordinator.
     """
 
     def __init__(self, session: Exchange, coordinator: Coordinator) -> None:
@@ -61,6 +64,7 @@ class Searches:
         """Calls that wait for decisions that others may know, None for a search that has finished."""
         self._waiting: dict[Key, GivenUp | None] = {}
         """Contributions that wait for a search, and how they were given up since."""
+        self.unsettled: list[Callable[[], None]] = []
         self._until_lost: dict[str, list[Callable[[], None]]] = {}
         """Calls that wait until a server is lost here, too."""
         session.handle(FIND, self._answer_find)
@@ -145,10 +149,24 @@ class Searches:
         server, life, kind, name = _FIND.read(data)
 
         def find() -> None:
+            if any(
+                local.to is not None
+                and (local.root, local.life, local.part.kind, local.part.name) == (server, life, kind, name)
+                for local in self._session.collectives.open()
+            ):
+                # A server on the way may pass a decision down that it has got before it has lost the coordinator.
+                self.unsettled.append(find)
+                return
             ends = self.coordinator.decided.list_outcomes(kind, name)
             answer(_ENDS.write(tuple(map(OUTCOME.write, ends))), None)
 
         self._call_after_loss((server, life), find)
+
+    def settle(self) -> None:
+        """Answer again: a contribution has ended, or is taken away from a lost coordinator."""
+        calls, self.unsettled = self.unsettled, []
+        for call in calls:
+            call()
 
     def change(self, name: str, here: bool) -> None:
         """A server has joined or is lost."""
@@ -165,3 +183,4 @@ class Searches:
         self._searches.clear()
         self._waiting.clear()
         self._until_lost.clear()
+        self.unsettled.clear()
