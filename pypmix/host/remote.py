@@ -346,17 +346,19 @@ class RemoteNode(HostNode):
 
     def record_rank_ends(self, data: bytes) -> None:
         """Record the ends of ranks, which the daemon has reported together."""
-        ended: dict[str, list[Rank]] = {}
+        ended: dict[str, dict[Rank, None]] = {}
         for proc, code, signum, dumped, is_closed in orders.ENDS.read(data):
             rank = self._rank(proc)
             if rank is not None and rank.alive:
                 for stream in rank.streams.values() if is_closed else ():
                     stream.close()
                 rank.code, rank.signum, rank.dumped = code, signum, dumped
-                ended.setdefault(proc.nspace, []).append(rank)
+                ended.setdefault(proc.nspace, {})[rank] = None
         with self._host.site.gathered_events():
             for nspace, ranks in ended.items():
-                self._host.jobs[nspace].ranks_ended(ranks)
+                # The node may be lost while the ends of another job are judged.
+                if alive := [rank for rank in ranks if rank.alive]:
+                    self._host.jobs[nspace].ranks_ended(alive)
 
     def will_leave(self, data: bytes) -> None:
         """Record the reason for which its daemon leaves unasked."""
