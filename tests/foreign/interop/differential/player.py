@@ -39,7 +39,21 @@ def word_of(value):
     return f"u={int(value)}"
 
 
-class Awaited:
+class Blocking:
+    """An object with methods to be awaited, whose callers block."""
+
+    def __init__(self, wait, awaited):
+        self._wait = wait
+        self._awaited = awaited
+
+    def __getattr__(self, name):
+        value = getattr(self._awaited, name)
+        if not inspect.iscoroutinefunction(value):
+            return value
+        return lambda *args, **named: self._wait(value(*args, **named))
+
+
+class Awaited(Blocking):
     """A client to be awaited, with its calls as those of one that blocks: they run in an event loop of their own."""
 
     def __init__(self):
@@ -48,7 +62,7 @@ class Awaited:
         self._calls = {}
 
     def __enter__(self):
-        self._client = self._wait(self._opened())
+        super().__init__(self._wait_in_loop, self._wait_in_loop(self._opened()))
         return self
 
     def __exit__(self, *_error):
@@ -57,15 +71,16 @@ class Awaited:
     async def _opened(self):
         return await pypmix.aio.Client().__aenter__()
 
-    def _wait(self, coroutine):
+    def _wait_in_loop(self, coroutine):
         call = self._calls[threading.current_thread()] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return call.result()
 
-    def __getattr__(self, name):
-        value = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
-        return lambda *args, **named: self._wait(value(*args, **named))
+    @property
+    def raw(self):
+        return Blocking(self._wait, self._awaited.raw)
+
+    def group(self, *args, **named):
+        return Blocking(self._wait, self._awaited.group(*args, **named))
 
     def wait_for_call(self, thread):
         """Wait until a thread has begun a call: the module of an operation is imported first."""
@@ -80,7 +95,7 @@ class Awaited:
 
     def on(self, code):
         async def register(function):
-            await self._client.on(code)(function).ready()
+            await self._awaited.on(code)(function).ready()
 
         return lambda function: self._wait(register(function))
 
@@ -228,7 +243,7 @@ class Player:
         self.me.connect(self.procs(procs), timeout=self.limit)
 
     def do_disconnect(self, _index, *procs):
-        self.me.disconnect(self.procs(procs), timeout=self.limit)
+        self.me.raw.disconnect(self.procs(procs), timeout=self.limit)
 
     def do_notify(self, _index, serial, range, *targets):
         whom = {"targets": self.procs(targets)} if range == "c" else {}
