@@ -48,9 +48,14 @@ class Blocking:
 
     def __getattr__(self, name):
         value = getattr(self._awaited, name)
-        if not inspect.iscoroutinefunction(value):
+        if not inspect.isroutine(value):
             return value
-        return lambda *args, **named: self._wait(value(*args, **named))
+
+        def call(*args, **named):
+            result = value(*args, **named)
+            return self._wait(result) if inspect.iscoroutine(result) else result
+
+        return call
 
 
 class Awaited(Blocking):
@@ -248,7 +253,7 @@ class Player:
     def do_notify(self, _index, serial, range, *targets):
         whom = {"targets": self.procs(targets)} if range == "c" else {}
         if not whom:
-            whom = {"range": Range.LOCAL if range == "l" else Range.NAMESPACE}
+            whom = {"data_range": Range.LOCAL if range == "l" else Range.NAMESPACE}
         self.me.notify(EVENT, info={"diff.serial": uint32(int(serial))}, **whom)
 
     def do_hear(self, _index, count):
