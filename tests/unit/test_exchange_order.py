@@ -125,6 +125,12 @@ def test_a_server_submits_only_its_own_entries_to_a_launcher(caplog):
     submit(session, "n001", departure("n002", 1 << 62, 2), departure("n001", 1 << 62, 1))
     assert knows(session, 1) == knows(session, 2) == []
     assert "n001 submits entries of n002" in caplog.text
+    # Nor does another server pass them on as its own.
+    data = statelog.ENTRIES.write((departure("n002", 1 << 62, 2),))
+    session.exchanges["n001"].tell("n002", statelog.SUBMITTED, data)
+    session.wait(0.5)
+    assert knows(session, 2) == []
+    assert "n001 submits entries, which only the launcher numbers" in caplog.text
     # What the other one submits later counts.
     session.crossings["n002"].departed(Proc("job", 2))
     session.hub.run()

@@ -168,12 +168,13 @@ class StateLog:
         self._add((self.name, 0, LOSS, data))
 
     def _submitted(self, sender: str, data: bytes) -> None:
-        entries = ENTRIES.read(data)
+        entries, launcher = ENTRIES.read(data), self._exchange.launcher
+        if launcher not in ("", self.name):
+            raise broken(f"{shown(sender)} submits entries, which only the launcher numbers")
         if not self._is_root:
             # Servers that do not know the root yet submit to the root before it.
             self._exchange.tell(self._exchange.root, SUBMITTED, data)
             return
-        launcher = self._exchange.launcher
         for entry in entries:
             if launcher and entry[0] != sender:
                 raise broken(f"{shown(sender)} submits entries of {shown(entry[0])}")
