@@ -166,7 +166,7 @@ def test_few_are_all_connected(servers, count):
 
 @both_threads
 def test_of_many_each_is_connected_with_few_and_knows_all(servers):
-    found = servers(40, mesh=4, keep_alive=5)
+    found = servers(40, mesh=4)
     wait_for_all(found)
     for server in found:
         comes = Counter()
@@ -303,10 +303,9 @@ sys.stdin.read()
 INTRODUCER = """
 import sys
 from pypmix.host.exchange import TCPCarrier
-carrier = TCPCarrier("first", b"a secret of the session", listen=("127.0.0.1", int(sys.argv[1])), introducer="first",
-                     mesh=1)
+carrier = TCPCarrier("first", b"a secret of the session", introducer="first", mesh=1)
 carrier.listen(lambda *_: None, lambda *_: None)
-print("up", flush=True)
+print(carrier.address[1], flush=True)
 sys.stdin.read()
 """
 
@@ -341,8 +340,8 @@ def test_who_is_killed_is_lost_to_all_at_once(servers, process, name):
 
 
 def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(servers, process):
-    found = servers(18, mesh=2, keep_alive=3)
-    victim = process("s0005", found[0], 3)
+    found = servers(18, mesh=2, keep_alive=6)
+    victim = process("s0005", found[0], 6)
     everyone = tuple(sorted((*names_of(found), "s0005")))
     until(lambda: all(server.carrier.members == everyone for server in found))
     stop(victim.pid)
@@ -356,7 +355,7 @@ def test_who_is_stopped_is_lost_to_all_in_time_and_hears_so_when_it_goes_on(serv
 
 
 def test_a_node_that_vanishes_as_soon_as_it_has_come_is_lost_to_all_in_time(servers, process):
-    keep_alive = 4
+    keep_alive = 6
     found = servers(18, mesh=2, keep_alive=keep_alive)
     wait_for_all(found)
     victim = process("s0105", found[0], keep_alive)
@@ -369,7 +368,7 @@ def test_a_node_that_vanishes_as_soon_as_it_has_come_is_lost_to_all_in_time(serv
 @pytest.mark.parametrize("names", [["s0105"], ["s0105", "s0106", "s0107", "s0108"]])
 def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, process, names):
     """Among forty, in processes that are stopped."""
-    keep_alive = 5
+    keep_alive = 6
     found = servers(40 - len(names), mesh=4, keep_alive=keep_alive)
     victims = [process(name, found[0], keep_alive) for name in names]
     everyone = tuple(sorted((*names_of(found), *names)))
@@ -380,7 +379,7 @@ def test_nodes_that_vanish_without_a_word_are_lost_to_all_in_time(servers, proce
 
 
 def test_an_introducer_that_says_that_it_will_be_stopped_is_waited_for(servers):
-    found = servers(12, mesh=1, keep_alive=2)
+    found = servers(12, mesh=1, keep_alive=4)
     wait_for_all(found)
     first, *others = found
     first.carrier.away(True)
@@ -389,9 +388,8 @@ def test_an_introducer_that_says_that_it_will_be_stopped_is_waited_for(servers):
     held = threading.Event()
     first.carrier._peers.post(held.wait)
     for server in others:
-        first_message = server.name.encode()
-        server.carrier.send("s000", first_message)
-    time.sleep(5.0)
+        server.carrier.send("s000", server.name.encode())
+    time.sleep(8.0)
     assert all("s000" in server.carrier.members for server in others)
     held.set()
     first.carrier.away(False)
@@ -419,7 +417,7 @@ def test_peers_that_never_come_keep_nobody_from_the_others(servers):
 
 def test_a_server_that_cannot_be_reached_by_one_alone_is_lost_to_that_one(servers):
     """As where two nodes have no route to each other, and all others have: it shows when they talk."""
-    found = servers(16, mesh=1, keep_alive=2.0)
+    found = servers(16, mesh=1, keep_alive=5.0)
     wait_for_all(found)
     a, b = found[3], found[8]
     with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
@@ -428,7 +426,7 @@ def test_a_server_that_cannot_be_reached_by_one_alone_is_lost_to_that_one(server
         records[b.name] = records[b.name].replace(addresses=(silent.getsockname(),))
         a.carrier.send(b.name, b"into the void")
         until(lambda: b.name not in a.carrier.members)
-        assert "is not reached in 2 s" in a.carrier.reason(b.name)
+        assert "is not reached in 5 s" in a.carrier.reason(b.name)
         assert all(b.name in server.carrier.members for server in found if server is not a)
 
 
@@ -529,15 +527,15 @@ def test_another_process_under_the_name_of_a_present_one_ends_that(servers):
 
 
 def test_who_loses_the_introducer_loses_all(servers, process):
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    argv = [sys.executable, "-c", INTRODUCER, str(port)]
+    argv = [sys.executable, "-c", INTRODUCER]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
-        assert first.stdout.readline() == b"up\n"
-        peers = {"first": ("127.0.0.1", port)}
-        found = [servers.also(name, peers=peers, introducer="first", keep_alive=NEVER) for name in ("a", "b", "c")]
-        until(lambda: all(server.carrier.members == ("a", "b", "c", "first") for server in found))
-        first.kill()
+        port = int(first.stdout.readline())
+        try:
+            peers = {"first": ("127.0.0.1", port)}
+            found = [servers.also(name, peers=peers, introducer="first", keep_alive=NEVER) for name in ("a", "b", "c")]
+            until(lambda: all(server.carrier.members == ("a", "b", "c", "first") for server in found))
+        finally:
+            first.kill()
         until(lambda: all(server.carrier.members == (server.name,) for server in found))
 
 
