@@ -233,10 +233,6 @@ class Exchange:
         """Return True if a server is present; this one is."""
         return name in self.membership.present
 
-    def life_of(self, name: str) -> bytes:
-        """Return the number of a present server's process, empty if the carrier does not know that."""
-        return self.membership.life_of(name)
-
     def follow(self, launcher: str) -> None:
         """Make the launcher's server the root; before `start`."""
         self.membership.launcher = launcher

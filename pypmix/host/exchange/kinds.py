@@ -389,13 +389,11 @@ def read_parts(places: Places, data: bytes) -> Parts:
 
 
 def _read_all(places: Places, data: bytes) -> Parts:
-    def read(data: bytes) -> Parts:
-        fields = unpack(data)[1]
-        if len(fields) % 6:
-            raise broken(f"contributions have {len(fields)} fields")
-        return tuple([_part(places, *fields[at : at + 6]) for at in range(0, len(fields), 6)])
-
-    return counted(read)(data)
+    fields = unpack(data)[1]
+    if len(fields) % 6:
+        raise broken(f"contributions have {len(fields)} fields")
+    read = counted(lambda _: tuple([_part(places, *fields[at : at + 6]) for at in range(0, len(fields), 6)]))
+    return read(data)
 
 
 def _is_status(number: int) -> bool:
@@ -475,8 +473,8 @@ def pack_gathered(parts: list[tuple[str, Part]], absent: tuple[str, ...]) -> byt
 def unpack_gathered(data: bytes, participants: tuple[str, ...]) -> Gathered:
     """Return the result of an allgather of these servers.
 
-    RemoteProtocolError: It does not parse, or is a result of other servers.
-        RemoteProtocolError: It does not parse, or is that of others.
+    Raises:
+        RemoteProtocolError: It does not parse, or is a result of other servers.
     """
     parts, absent = _GATHERED.read(data)
     gathered = Gathered({part[0]: part[2] for part in parts}, {part[0]: part[1] for part in parts}, absent)

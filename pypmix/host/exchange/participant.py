@@ -137,12 +137,9 @@ class Participant:
         """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
-        for topic, handler in (
-            (PART, self._take_contribution),
-            (UP, self._came_up),
-            (AGAIN, self._take_repeated),
-        ):
-            session.requests.handle(topic, handler, is_prompt=True)
+        session.requests.handle(PART, self._take_contribution, is_prompt=True)
+        session.requests.handle(UP, self._came_up, is_prompt=True)
+        session.requests.handle(AGAIN, self._take_repeated, is_prompt=True)
         session.handle(ABSENT, self._asked_absent)
         session.handle(TIME_IS_OVER, self._asked_to_expire)
         session.hear(GIVE_UP, self._told_give_up)
@@ -322,7 +319,7 @@ class Participant:
 
     def _delay(self, key: Key, take: Callable[[int], None], tries: int) -> None:
         """Take contributions in a little later, unless they are given up before."""
-        server = key[0], self.session.life_of(key[0])
+        server = key[0], self.session.membership.life_of(key[0])
         self._delayed[key] = take
 
         def try_again() -> None:

@@ -72,7 +72,7 @@ class Searches:
     def search_before(self, coordinator: Server, pending: PendingContribution, contribute: Callable[[], None]) -> None:
         """Take a contribution in after a search, and give it up then if that was asked for in the meantime."""
         self._waiting[pending.key] = None
-        sender = pending.server, self._session.life_of(pending.server)
+        sender = pending.server, self._session.membership.life_of(pending.server)
 
         def finish() -> None:
             given_up = self._waiting.pop(pending.key, None)
@@ -94,7 +94,7 @@ class Searches:
 
     def is_present(self, server: Server) -> bool:
         """Return True if a process is present: a later one under its name is another one."""
-        return self._session.has(server[0]) and self._session.life_of(server[0]) == server[1]
+        return self._session.has(server[0]) and self._session.membership.life_of(server[0]) == server[1]
 
     def _call_after_loss(self, server: Server, call: Callable[[], None]) -> None:
         if self.is_present(server):
