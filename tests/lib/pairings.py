@@ -227,10 +227,6 @@ LEFT_UNSEEN = Outcome(
     "rank 1 exits, and the job is a success",
     lambda job: job.exit_code == 0 and [*job.ranks] == [0] and not job.failures,
 )
-LOCAL_HIDDEN = Outcome(
-    "the Python rank finds what is GLOBAL, and not what is LOCAL",
-    lambda job: (job.ranks[1].result["global-0"], job.ranks[1].result["local-0"]) == ("of 0", None),
-)
 SLURM_PAGE = "use/launchers.md#Slurm 22.05, libpmix 4.2"
 COMMITTED = "a limit of what a rank commits"
 TOO_MUCH = "test_modex.test_the_amount_of_one_ranks_data_costs_nobody_else_anything"
@@ -661,14 +657,6 @@ LACKS = (
         "a 4.2 server does not know PMIX_GET_REFRESH_CACHE",
         expect=each_returned(("before", "before")),
         probe="test_modex.test_a_changed_value_is_seen_on_refresh",
-    ),
-    Lack(
-        "LOCAL data of C ranks",
-        "mpirun-4.1.*",
-        "c-client",
-        "C ranks with libpmix 4.2 put LOCAL data into shared memory that only such ranks read",
-        expect=LOCAL_HIDDEN,
-        probe="test_clients.test_local_scope_between_old_c_and_python_ranks",
     ),
     Lack(
         "open again",

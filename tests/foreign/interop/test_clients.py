@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 
 import pytest
-from foreign.interop.conftest import RELEASES
 
 from lib.c_programs import notes, outcome, succeeded
 from lib.job import scenario_command
@@ -153,22 +152,11 @@ def test_scopes_between_c_and_python_ranks(launch, programs, libpmix):
     assert (seen["global-0"], seen["internal-0"]) == ("of 0", None)
 
 
-def local_scope(launch, programs, libpmix):
+@pytest.mark.needs("one node")
+def test_local_scope_between_c_and_python_ranks(launch, programs, libpmix):
     python = scenario_command("interop.modex", "sync", {})
     job = launch(Part(1, [programs("modex")], libpmix), Part(1, python, {"PYPMIX_ENGINE": "python"}))
     assert succeeded(job).ranks[1].result["local-0"] == "of 0"
-
-
-@pytest.mark.needs("LOCAL data of C ranks", "one node")
-@pytest.mark.parametrize("libpmix", ["4.2.2"], indirect=True)
-def test_local_scope_between_old_c_and_python_ranks(launch, programs, libpmix):
-    local_scope(launch, programs, libpmix)
-
-
-@pytest.mark.needs("one node")
-@pytest.mark.parametrize("libpmix", [each for each in RELEASES if not each.startswith("4.2.")], indirect=True)
-def test_local_scope_between_c_and_python_ranks(launch, programs, libpmix):
-    local_scope(launch, programs, libpmix)
 
 
 @pytest.mark.needs("REMOTE stays off the own node", "one node")

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from foreign.interop.differential.lacks import MIXED, C, find_lack
+from foreign.interop.differential.lacks import COUNTED_ON, MIXED, C, find_lack
 from foreign.interop.differential.losses import LOSSES, LossPlanner, shorter_elsewhere
 from foreign.interop.differential.plans import OWN, Plan, Planner, Step, differences
 
@@ -212,6 +212,9 @@ def test_a_loss_alone(plan, loss, player, job_folder):
     report = "\n".join([*found[:20], str(plan), job.report()])
     if lack is None:
         assert as_planned, report
+    elif as_planned and lack.reason == COUNTED_ON:
+        # The server's answer to the shorter limit came within `TIMEOUT_GRACE`, before the client ended its call itself.
+        return
     else:
         wrong = lack.judge(None if as_planned else AssertionError(report), job)
         assert not wrong, f"{wrong}\n{report}"
