@@ -214,6 +214,20 @@ def test_each_next_root_of_a_session_without_a_launcher_continues():
     assert {session.exchanges[name].members for name in left} == {left}
 
 
+def test_the_agreement_on_a_lost_root_takes_steps_in_proportion_to_the_servers(monkeypatch):
+    session = Peers(40)
+    asked = []
+    ask = membership.Membership._ask_agreement
+    monkeypatch.setattr(
+        membership.Membership, "_ask_agreement", lambda own, *question: asked.append(question) or ask(own, *question)
+    )
+    session.hub.lose("n000")
+    session.hub.run()
+    left = tuple(session.names[1:])
+    assert {session.exchanges[name].members for name in left} == {left}
+    assert 38 <= len(asked) <= 3 * 38
+
+
 def test_a_root_that_is_lost_in_the_middle_leaves_all_with_the_same():
     session = Peers(8)
     session.register(*session.names)

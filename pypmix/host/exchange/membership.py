@@ -191,7 +191,7 @@ class Membership:
         """Declare the doubted servers lost, if this server is the root and all others agree."""
         if self._next_root != self.name or self.is_closing or self.has_left:
             return
-        before = frozenset([name for name in self.doubted if name < self.name and not self.launcher])
+        before = self._doubted_before
         if before:
             reached = self.present - self.doubted - {self.name}
             missing = [name for name in reached if not before <= self._agreed.get(name, frozenset())]
@@ -201,6 +201,11 @@ class Membership:
                 return
         for name in sorted(self.doubted):
             self.lose(name)
+
+    @property
+    def _doubted_before(self) -> frozenset[str]:
+        """The doubted servers in whose place this one would be the root."""
+        return frozenset([name for name in self.doubted if name < self.name and not self.launcher])
 
     def _ask_agreement(self, name: str, before: frozenset[str]) -> None:
         if (name, before) not in self._asked:
@@ -212,7 +217,10 @@ class Membership:
         names = frozenset(NAMES.read(data))
         self._asked.discard((sender, names))
         self._agreed[sender] = self._agreed.get(sender, frozenset()) | names
-        self._declare()
+        before = self._doubted_before
+        if not any(asked == before and name not in self.doubted for name, asked in self._asked):
+            # The last one has answered.
+            self._declare()
 
     def _ask_for_agreement(self, sender: str, data: bytes) -> None:
         question = sender, NAMES.read(data)
