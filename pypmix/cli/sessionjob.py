@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from pypmix.host.outcome import Outcome, signal_text
 from pypmix.host.processes import readable_here
 from pypmix.host.sessions import Wish, run_job
 from pypmix.host.signals import ENDING, PASSED_ON
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pypmix.cli.options import Request
-    from pypmix.host.outcome import Outcome
     from pypmix.host.sessions import Link
+
+ANSWER_SECONDS = 5.0
+"""Seconds that a session has to answer a signal that is to end the job."""
 
 
 def run_in_session(request: Request, env: Mapping[str, str]) -> Outcome:
@@ -43,13 +46,36 @@ def run_in_session(request: Request, env: Mapping[str, str]) -> Outcome:
         os.getcwd(),
     )
     reads = terms.stdin is not None and not terms.pushed and readable_here(0)
-    return run_job(request.session, wish, (0 if reads else -1, 1, 2), env, _pass_signals_on)
+    try:
+        return run_job(request.session, wish, (0 if reads else -1, 1, 2), env, _pass_signals_on)
+    except _UnansweredSignal as error:
+        text = f"session {request.session} does not answer, and ends the job when it continues"
+        return Outcome(128 + error.signum, f"ended by {signal_text(error.signum)}; {text}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _UnansweredSignal(Exception):
+    """The session has not answered a signal that is to end the job."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
 
 
 def _pass_signals_on(link: Link) -> None:
-    """Send the session the signals of this process from now on, for the ranks."""
+    """Send the session the signals of this process from now on, for the ranks.
+
+    The end of this process does not depend on the session: it may be stopped, and its machine too.
+    """
+    unanswered: list[int] = []
 
     def send(signum: int, _frame: FrameType | None) -> None:
+        if signum == signal.SIGALRM and unanswered:
+            raise _UnansweredSignal(unanswered[0])
+        if signum in ENDING:
+            unanswered.append(signum)
+            signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
         try:
             link.send({"signal": signum})
             if signum == signal.SIGTSTP:
@@ -59,6 +85,11 @@ def _pass_signals_on(link: Link) -> None:
             # The session has ended, which reading shows.
             return
 
+    def answered() -> None:
+        unanswered.clear()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    link.answered = answered
     for signum in (*ENDING, *PASSED_ON, signal.SIGTSTP):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, send)

@@ -3,7 +3,7 @@
 A session is a process of its own (`pypmix.host.standing`), which `pypmix session start` starts. It listens on a Unix
 socket in a folder that only its user may enter; each side also checks the user of the other, as the kernel reports it.
 A command sends its job, with the ends of pipes for the input and the output of the ranks, and then the signals that it
-gets. The session answers with the end of the job. If the connection ends, the job ends.
+gets. The session acknowledges each signal, and answers with the end of the job. If the connection ends, the job ends.
 """
 
 from __future__ import annotations
@@ -96,9 +96,11 @@ class Link:
 
     Attributes:
         files: The descriptors that have arrived, for the caller to take and to close.
+        answered: Called when the other process has acknowledged a signal.
     """
 
     def __init__(self, connection: socket.socket) -> None:
+        self.answered: Callable[[], object] = lambda: None
         self._connection = connection
         self._data = bytearray()
         self.files: list[int] = []
@@ -502,7 +504,10 @@ def run_job(
             for message in found or ():
                 if "end" in message:
                     end = Outcome(int(message["end"]), str(message["reason"]))
-                refused = str(message.get("refused", ""))
+                if "refused" in message:
+                    refused = str(message["refused"])
+                if "signal" in message:
+                    link.answered()
             if found is None:
                 reading = None
                 relay.end_input()

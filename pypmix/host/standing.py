@@ -116,6 +116,7 @@ class Run:
 
     def _handle(self, message: dict[str, Any]) -> None:
         if "signal" in message:
+            self._send({"signal": int(message["signal"])})
             self._signalled(int(message["signal"]))
         elif message.get("version") != __version__:
             self.refuse(f"the session runs pypmix {__version__}, and this command is of {message.get('version')!r:.40}")

@@ -159,6 +159,22 @@ def test_a_signal_to_the_command_ends_the_job(standing: Sessions, signum: int, c
     assert job.returncode == code and b"ended by signal" in err
 
 
+def test_the_end_of_a_command_depends_on_no_answer_of_its_session(sessions: Sessions) -> None:
+    sessions.start("s")
+    job = sessions.begin("sh", "-c", WAITS)
+    ready(job)
+    processes.stop(sessions.pids["s"])
+    try:
+        job.send_signal(signal.SIGTERM)
+        _, err = job.communicate(timeout=60)
+    finally:
+        os.kill(sessions.pids["s"], signal.SIGCONT)
+    assert job.returncode == 128 + signal.SIGTERM
+    text = "session s does not answer, and ends the job when it continues"
+    assert err.decode() == f"pypmix run: ended by signal 15 (SIGTERM); {text}\n"
+    until(lambda: not sessions.listed()[0]["jobs"])
+
+
 def test_other_signals_reach_the_ranks(standing: Sessions) -> None:
     job = standing.begin("sh", "-c", 'trap "echo got; exit 3" USR2; echo ready; while :; do sleep 0.05; done')
     ready(job)
