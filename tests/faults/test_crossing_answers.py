@@ -78,6 +78,14 @@ def test_no_server_contributes_for_another(world: World, covers: tuple[str, ...]
     assert {each.end for each in asked.values()} == {b"<a><b><c>"}
 
 
+def test_a_message_without_a_contribution_is_refused(world: World) -> None:
+    ends: list[object] = []
+    world.exchanges["c"].request("a", PART, b"\0", lambda _data, error: ends.append(error))
+    world.hub.run()
+    (error,) = ends
+    assert "c contributes for" in str(error)
+
+
 def test_a_contribution_of_the_sender_itself_is_taken(world: World) -> None:
     """The counterpart: what is refused above is not refused for another reason."""
     asked = {name: world.ask(name, fence(name, P)) for name in "ab"}

@@ -284,9 +284,8 @@ class Participant:
     def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer, lost: Server | None = None) -> None:
         """A server contributes directly to a collective that this one coordinates; again if the one before is lost."""
         parts = read_parts(self.coordinator.attendance.places, data)
-        for server, part in parts:
-            if server != sender or part.covers or len(parts) > 1:
-                raise broken(f"{sender} contributes for {listed([name for name, _ in parts])}")
+        if [server for server, part in parts if not part.covers] != [sender]:
+            raise broken(f"{sender} contributes for {listed([server for server, _ in parts])}")
         pending = PendingContribution(sender, parts[0][1].number, parts, answer)
         if lost is None:
             self.coordinator.contribute(pending)
