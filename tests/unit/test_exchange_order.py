@@ -174,7 +174,7 @@ def test_a_server_doubts_others_only_in_its_own_name():
     """The launcher would declare one of the two lost, as if they had lost each other."""
     session = described(4)
     sender, named = session.exchanges["n000"], session.exchanges["n002"]
-    doubt = membership._DOUBT.write(("n001", "n002", named.life_of("n002")))
+    doubt = membership._DOUBT.write(("n001", "n002", named.membership.life_of("n002")))
     ended = []
     sender.request(LAUNCHER, membership.DOUBT, doubt, lambda _data, error: ended.append(error))
     session.hub.run()
