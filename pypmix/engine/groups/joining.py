@@ -585,6 +585,8 @@ class Joining:
             record.timer.cancel()
             record.timer = None
         self._open.pop(record.key, None)
+        # They may be large.
+        record.contributions = record.directives = ()
         keep(self._past, record.key, record)
         record.step(what)
         self._agent.standing.abandoned(record.name, record)
