@@ -288,6 +288,35 @@ def test_what_is_told_to_all_arrives_before_its_sender_leaves(servers, patient, 
             assert heard == [*(b"%d" % number for number in range(20)), False], exchange.name
 
 
+@pytest.mark.parametrize("reachable", [True, False])
+def test_servers_behind_address_translations_meet_directly_or_through_the_introducer(servers, reachable):
+    """Their address is not the one that the introducer sees; in one case, nobody listens there."""
+    first = TCPCarrier("s0", SECRET, introducer="s0", mesh=2)
+    carriers = [first]
+    for name in "abcd":
+        options = {"peers": {"s0": first.address}, "introducer": "s0", "mesh": 2, "keep_alive": NEVER}
+        carriers.append(TCPCarrier(name, SECRET, listen=("127.0.0.2", 0), **options))
+        if not reachable:
+            carriers[-1]._peers.census._addresses = (("127.0.0.3", 9),)
+    exchanges = [Exchange(carrier) for carrier in carriers]
+    results = SimpleQueue()
+    try:
+        for exchange in exchanges:
+            exchange.follow("s0")
+            exchange.start()
+        met = set("bcd") if reachable else set()
+        until(lambda: set(carriers[1].connected) == {"s0", *met})
+        for exchange in exchanges[1:]:
+            exchange.allgather(b"all", "abcd", exchange.name.encode(), lambda *result: results.put(result))
+        for _ in "abcd":
+            gathered, error = results.get(timeout=PATIENCE)
+            assert error is None and gathered.blobs == {name: name.encode() for name in "abcd"}
+        assert set(carriers[1].connected) == {"s0", *met}
+    finally:
+        for exchange in exchanges:
+            exchange.close()
+
+
 PROGRAM = """
 import sys
 from pypmix.host.exchange import TCPCarrier

@@ -28,7 +28,10 @@ class Peers:
         self.lives = []
         self.dialed = []
         self.sent = 0
-        self.dialer = SimpleNamespace(meet=lambda *each: self.dialed.append(each), reach=self.reach)
+        self.forgotten = []
+        self.dialer = SimpleNamespace(
+            meet=lambda *each: self.dialed.append(each), reach=self.reach, forget=self.forgotten.append
+        )
         self.census = Census(self, FIRST, mesh, (("127.0.0.1", world.port()),))
 
     def reach(self, name):
@@ -186,6 +189,32 @@ def test_a_server_without_an_address_is_not_dialed():
     late = world.join("z")
     world.clock.run()
     assert late.dialed == []
+
+
+def test_two_servers_behind_address_translations_are_present_once_they_have_met():
+    """Neither may reach the other: until they are connected, it is not present, and is reached by a detour."""
+    world = World()
+    for name in "abc":
+        world.join(name)
+    world.clock.run()
+    one, other = (world.join(name, translated=True) for name in "gh")
+    world.clock.run()
+    for here, there in ((one, other), (other, one)):
+        assert set(here.census.present) == {FIRST, *"abc"}
+        assert here.dialed == [(there.name, there.census._addresses, 0)]
+    world.connect(one, other)
+    world.clock.run()
+    world.check()
+
+
+def test_a_server_that_ends_before_it_was_met_is_no_longer_dialed():
+    world = World()
+    one, _ = (world.join(name, translated=True) for name in "gh")
+    world.clock.run()
+    assert one.dialed and not one.forgotten
+    world.end("h", left=False)
+    world.clock.run()
+    assert one.forgotten == ["h"] and set(one.census.present) == {FIRST}
 
 
 def test_who_loses_the_introducer_loses_all():

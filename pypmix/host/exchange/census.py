@@ -7,6 +7,9 @@ and dials them: all are connected. Once there are more, and from then on, the in
 or end to all others, and a server is present by that report. A connection with such a server is made when there is a
 message to send, or when the other one makes it.
 
+Of two servers whose addresses are translated on the way, neither may reach the other. So each dials the other one, and
+they are present for each other only once they are connected; until then the exchange reaches them by a detour.
+
 The reports travel as messages do: none is lost, and they stay in order. The introducer alone decides which servers have
 ended for all: a server that has sent that it leaves, whose system has closed the connection, or that is silent for too
 long. A server that loses another one, or has it reported as ended, never takes the same process for present again. With
@@ -170,7 +173,8 @@ class Census:
         elif stream.name != self._introducer:
             raise RemoteProtocolError("a report of a server that introduces no other", operation="exchange")
         else:
-            for entry in entries:
+            # Its own record first, on which depends how it reaches the others.
+            for entry in sorted(entries, key=lambda entry: entry.name != self._peers.name):
                 self._apply(entry)
 
     # The introducer
@@ -228,20 +232,30 @@ class Census:
             if life == entry.life:
                 self._end(name, "" if entry.state == LEFT else "others have seen its end")
             else:
+                peers.dialer.forget(name)
                 self._record_end(entry.life)
         elif entry.state == KNOWN:
-            if entry.addresses:
-                peers.dialer.meet(name, entry.addresses, 0)
+            self._dial(entry)
         elif entry.life not in self._ended:
             self.sparse = True
             if life not in (None, entry.life):
                 peers.vanish(name, "")
             self._records[name] = entry
-            if life != entry.life:
-                self.present[name] = entry.life
-                peers.appear(name)
-                if self._is_hidden:
-                    peers.dialer.reach(name)
+            if life == entry.life:
+                return
+            if self._is_hidden and entry.state == HIDDEN:
+                # They may reach each other behind the same translation, or not at all.
+                self._dial(entry)
+                return
+            self.present[name] = entry.life
+            peers.appear(name)
+            if self._is_hidden:
+                peers.dialer.reach(name)
+
+    def _dial(self, entry: Entry) -> None:
+        """Dial a server that is present once it is connected."""
+        if entry.addresses:
+            self._peers.dialer.meet(entry.name, entry.addresses, 0)
 
     def _end(self, name: str, reason: str) -> None:
         """End a server that the introducer reports as ended: after its last messages, if it is connected."""

@@ -311,7 +311,7 @@ class Dialer:
                 # Changes while the clock of the file system stood still are noticed the next time.
                 self._folder_state = now, now == before, time.monotonic()
                 for name in [name for name in self.known if name not in entries]:
-                    self._forget(name)
+                    self.forget(name)
                 for name, address in entries.items():
                     self.meet(name, (address,), delay)
         except OSError as error:
@@ -330,7 +330,7 @@ class Dialer:
         """Record the addresses of a server, and dial it unless it is present."""
         if name == self._peers.name or self.known.get(name) == places:
             return
-        self._forget(name)
+        self.forget(name)
         self.known[name] = places
         if name not in self._peers.census.present and not self._peers.closing:
             dialing = self.attempts[name] = Dialing(name, places)
@@ -350,7 +350,8 @@ class Dialer:
         dialing = self.attempts.get(name)
         return dialing is not None and dialing.proved and (dialing.stream is not None or not restores)
 
-    def _forget(self, name: str) -> None:
+    def forget(self, name: str) -> None:
+        """Forget the addresses of a server, and stop to dial it if it was never present."""
         self.known.pop(name, None)
         dialing = self.attempts.get(name)
         if dialing is not None and dialing.stream is None:
