@@ -85,11 +85,11 @@ def _pass_signals_on(link: Link) -> None:
             # The session has ended, which reading shows.
             return
 
-    def answered() -> None:
+    def forget_signal() -> None:
         unanswered.clear()
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    link.answered = answered
+    link.note_answer = forget_signal
     for signum in (*ENDING, *PASSED_ON, signal.SIGTSTP):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, send)

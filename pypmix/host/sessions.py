@@ -96,11 +96,11 @@ class Link:
 
     Attributes:
         files: The descriptors that have arrived, for the caller to take and to close.
-        answered: Called when the other process has acknowledged a signal.
+        note_answer: Called when the other process has acknowledged a signal.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self.answered: Callable[[], object] = lambda: None
+        self.note_answer: Callable[[], object] = lambda: None
         self._connection = connection
         self._data = bytearray()
         self.files: list[int] = []
@@ -507,7 +507,7 @@ def run_job(
                 if "refused" in message:
                     refused = str(message["refused"])
                 if "signal" in message:
-                    link.answered()
+                    link.note_answer()
             if found is None:
                 reading = None
                 relay.end_input()

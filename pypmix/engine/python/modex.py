@@ -426,7 +426,7 @@ class Modex:
         what: str,
         senders: set[Proc] | None = None,
         contributions: list[Contribution] | None = None,
-        own: Container[int] = (),
+        own_numbers: Container[int] = (),
     ) -> int:
         """Store the data of other servers' procs, whole or not at all; return a status.
 
@@ -436,7 +436,7 @@ class Modex:
             what: A description of the data, for the log.
             senders: A set to which the procs of the data are added.
             contributions: Receives the servers' parts in the collective; it stays empty if the data is not complete.
-            own: The numbers of this server's own contributions.
+            own_numbers: The numbers of this server's own contributions.
         """
         if data is None or data == b"":
             return statuses.SUCCESS
@@ -448,7 +448,7 @@ class Modex:
         try:
             if not isinstance(data, bytes | bytearray | memoryview):
                 raise RemoteProtocolError(f"it is {type(data).__name__}, not bytes")
-            for proc, values in decode_modex(bytes(data), stamps, bases, parts, own):
+            for proc, values in decode_modex(bytes(data), stamps, bases, parts, own_numbers):
                 process = self._store.find(proc)
                 if process is None:
                     is_known = is_known and proc not in procs

@@ -260,7 +260,7 @@ class Construct:
         self.absent = departed | absent_in(parts)
         self._last_leaders = {proc for _, part in parts for proc in part.leaders}
         declared = {proc for _, part in parts for proc in procs_under(part, GROUP_LEADER_PROC)}
-        is_first_round = not any(part.known for _, part in parts)
+        is_first_round = not any(part.losses for _, part in parts)
         # Servers that contribute again know the last leader, or that no leader has replaced the failed one.
         candidates = declared.union(leaders) if is_first_round else self._last_leaders
         self.leader = min(candidates, default=None)
@@ -297,7 +297,7 @@ class Construct:
         Of members that fail, a leader alone gets the events: its successor gets those events again.
         """
         absent, leader = self.absent, self.leader
-        unknown = {proc for _, part in self.parts if takes_rounds(part) for proc in absent.difference(part.known)}
+        unknown = {proc for _, part in self.parts if takes_rounds(part) for proc in absent.difference(part.losses)}
         if not has_flag(self.parts, NOTIFY_TERMINATION):
             return unknown if leader in unknown else set()
         replaced = leader in absent and leader in self._last_leaders

@@ -107,7 +107,7 @@ class Part(Record):
         status: The status of the members of the server.
         incarnation: The latest incarnation of these.
         infos: The directives of these, and their infos for the others.
-        known: The procs that all callers of the server know to be lost.
+        losses: The procs that all callers of the server know to be lost.
         leaders: The former leaders that the server knows.
         data: The data that the server contributes.
         covers: The servers that it represents, this one first, if neighbours have contributed the same.
@@ -123,7 +123,7 @@ class Part(Record):
     status: int = 0
     incarnation: int = 1
     infos: tuple[Info, ...] = ()
-    known: tuple[Proc, ...] = ()
+    losses: tuple[Proc, ...] = ()
     leaders: tuple[Proc, ...] = ()
     data: bytes = b""
     covers: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Part(Record):
             status=0,
             incarnation=1,
             infos=(),
-            known=(),
+            losses=(),
             leaders=(),
             data=b"",
             covers=(),
@@ -159,7 +159,7 @@ class Part(Record):
             self.status = status
             self.incarnation = incarnation
             self.infos = infos
-            self.known = known
+            self.losses = losses
             self.leaders = leaders
             self.data = data
             self.covers = covers
@@ -350,7 +350,7 @@ def write_parts(parts: Parts) -> bytes:
     for server, part in parts:
         head = _HEAD.pack(part.number, part.status, part.incarnation, part.kind)
         keys = part.keys(server) if part.covers else ()
-        rest = part.servers, part.infos, part.known, part.leaders, keys, part.sizes
+        rest = part.servers, part.infos, part.losses, part.leaders, keys, part.sizes
         more = _REST.write(rest) if any(rest) else b""
         data = part.data
         fields += (framed_text(server), _HEAD_LENGTH, head, framed_text(part.name), part.party.framed)

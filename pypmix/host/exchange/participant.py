@@ -281,16 +281,16 @@ class Participant:
             log.exception("%s: a contribution could not be taken in", shown(self.name))
             pending.answer(None, as_error(problem))
 
-    def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer, lost: Server | None = None) -> None:
+    def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer, former: Server | None = None) -> None:
         """A server contributes directly to a collective that this one coordinates; again if the one before is lost."""
         parts = read_parts(self.coordinator.attendance.places, data)
         if [server for server, part in parts if not part.covers] != [sender]:
             raise broken(f"{sender} contributes for {listed([server for server, _ in parts])}")
         pending = PendingContribution(sender, parts[0][1].number, parts, answer)
-        if lost is None:
+        if former is None:
             self.coordinator.contribute(pending)
         else:
-            self._searches.search_before(lost, pending, partial(self._contribute, pending))
+            self._searches.search_before(former, pending, partial(self._contribute, pending))
 
     def _take_repeated(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """A server contributes once more, as the coordinator is lost."""

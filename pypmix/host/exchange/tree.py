@@ -160,7 +160,7 @@ def combined(names: Sequence[str], parts: Iterable[tuple[str, Part]]) -> Parts:
 def _alike(first: Part, second: Part) -> bool:
     if first.kind == GATHER or first.status or second.status or first.infos != second.infos:
         return False
-    return not (first.known or second.known or first.leaders or second.leaders) and first.party == second.party
+    return not (first.losses or second.losses or first.leaders or second.leaders) and first.party == second.party
 
 
 def _join(run: list[tuple[str, Part]]) -> tuple[str, Part]:
