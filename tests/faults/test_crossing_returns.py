@@ -39,6 +39,8 @@ def describe_to_newcomers(world):
 @example(928, 3, 2, 1)
 # What was meant for the former process does not reach the one that has come back.
 @example(27, 6, 2, 1)
+# With servers in the middle, which pass on what is meant for a former coordinator, or comes from a lost server.
+@example(589465546, 40, 3, 1)
 def test_servers_come_back_under_the_same_name(seed, servers, losses, newcomers):
     world = World(Random(seed), servers)
     operations = play(world, 8, silent=True)

@@ -316,7 +316,7 @@ def test_participants_that_do_not_agree_are_told_so(radix):
 def test_what_does_not_go_together_is_refused():
     session = made(3)
     ends = []
-    for data in (b"", b"\xff", tree.UPWARDS.write(("n000", 1, b"\0"))):
+    for data in (b"", b"\xff", tree.UPWARDS.write(("n000", b"", 1, b"\0"))):
         session.exchanges["n002"].request("n000", tree.UP, data, lambda *end: ends.append(end))
     session.hub.run()
     assert len(ends) == 3

@@ -23,7 +23,7 @@ from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, TEXT, Field, broken, message
 from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator
-from pypmix.host.exchange.errors import ServerLost, as_error, listed, log
+from pypmix.host.exchange.errors import ServerLost, as_error, listed, log, make_loss
 from pypmix.host.exchange.kinds import (
     CANCEL,
     GATHER,
@@ -133,7 +133,7 @@ class Participant:
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
         self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
-        self._delayed: dict[Key, Callable[[int], None]] = {}
+        self._delayed: dict[Key, tuple[frozenset[str], Callable[[int], None]]] = {}
         """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
@@ -267,9 +267,10 @@ class Participant:
         local.to = self.name if has_below(names, root, self.name) else self._relay.above(names, root) or root
         answer = partial(self._take_decision, local, local.to)
         if local.to == self.name:
-            self._relay.take(root, PendingContribution(self.name, part.number, parts, answer))
+            self._relay.take(root, local.life, PendingContribution(self.name, part.number, parts, answer))
         else:
-            self.session.requests.ask(local.to, UP, UPWARDS.write((root, part.number, write_parts(parts))), answer)
+            data = UPWARDS.write((root, local.life, part.number, write_parts(parts)))
+            self.session.requests.ask(local.to, UP, data, answer)
 
     def _contribute(self, pending: PendingContribution, local: LocalContribution | None = None) -> None:
         """Take a contribution in, unless it is one of this server that has ended or is sent elsewhere by now."""
@@ -299,30 +300,36 @@ class Participant:
 
     def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
-        root, number, packed = UPWARDS.read(data)
+        root, life, number, packed = UPWARDS.read(data)
         parts = read_parts(self.coordinator.attendance.places, packed)
-        if tries < MAX_AGAIN and self.coordinator.attendance.names_unknown_jobs(parts):
+        pending = PendingContribution(sender, number, parts, answer)
+        names_unknown = self.coordinator.attendance.names_unknown_jobs(parts)
+        # A void one must not wait until a later process of its server's name is present.
+        if names_unknown and tries < MAX_AGAIN and pending.servers.isdisjoint(self.session.membership.gone):
             # They have overtaken the report of the servers of their procs.
-            self._delay((sender, number), partial(self._came_up, sender, data, answer), tries)
+            self._delay(pending, partial(self._came_up, sender, data, answer), tries)
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
             raise broken(f"{sender} passes on what does not go together")
-        pending = PendingContribution(sender, number, parts, answer)
-        if root == self.name:
+        if root == self.name and life != self.session.membership.life_of(root):
+            # They are meant for a former process of this name.
+            answer(None, make_loss((root,), parts[0][1].name))
+        elif root == self.name:
             self.coordinator.contribute(pending)
         elif self._relay.is_above(sender, root, parts):
             raise broken(f"{sender} passes on what comes from above")
         else:
-            self._relay.take(root, pending)
+            self._relay.take(root, life, pending)
 
-    def _delay(self, key: Key, take: Callable[[int], None], tries: int) -> None:
-        """Take contributions in a little later, unless they are given up before."""
-        server = key[0], self.session.membership.life_of(key[0])
-        self._delayed[key] = take
+    def _delay(self, pending: PendingContribution, take: Callable[[int], None], tries: int) -> None:
+        """Take contributions in a little later, or once one of them is given up or void."""
+        key = pending.key
+        server = pending.server, self.session.membership.life_of(pending.server)
+        delayed = self._delayed[key] = pending.servers, take
 
         def try_again() -> None:
-            if self._delayed.get(key) is take:
+            if self._delayed.get(key) is delayed:
                 del self._delayed[key]
                 if self._searches.is_present(server):
                     take(tries + 1)
@@ -354,10 +361,10 @@ class Participant:
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)
-        take = self._delayed.pop((sender, given_up[0]), None)
-        if take is not None:
+        delayed = self._delayed.pop((sender, given_up[0]), None)
+        if delayed is not None:
             # The others end as well: the coordinator gets both.
-            take(MAX_AGAIN)
+            delayed[1](MAX_AGAIN)
         if not (self._searches.give_up(sender, given_up) or self._relay.cancel(sender, *given_up)):
             self.coordinator.cancel(sender, *given_up)
 
@@ -503,6 +510,10 @@ class Participant:
             self.coordinator.meet()
             self._send_waiting(name)
             return
+        for key, (servers, take) in list(self._delayed.items()):
+            if name in servers and key[0] != name:
+                del self._delayed[key]
+                take(MAX_AGAIN)
         self.coordinator.lose(name)
         self._relay.changed(name, False)
         for local in [local for local in self.open() if local.part.rule.loss_ends and name in local.servers]:

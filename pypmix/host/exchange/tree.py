@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     from pypmix.standard.errors import PMIxError
     from pypmix.standard.types import Proc
 
-    Name = tuple[str, int, str, tuple[str, ...], frozenset[Proc], bool]
-    """A lane: root, kind and name of the collective, servers or procs, and whether servers may contribute again."""
+    Name = tuple[str, int, str, tuple[str, ...], frozenset[Proc], bool, bytes]
+    """A lane: root, kind and name of the collective, servers or procs, whether servers may contribute
+    again, and the number of the root's process."""
 
 UP = "pypmix.collective.up"
 ABSENT = "pypmix.collective.absent"
@@ -78,7 +79,7 @@ FLAT = 2
 """Up to so many times as many are right below the root: a server in between would have only one below it, and their
 combined contribution costs the root more than two separate ones."""
 
-UPWARDS: Field[tuple[str, int, bytes]] = message(TEXT, NUMBER, BYTES)
+UPWARDS: Field[tuple[str, bytes, int, bytes]] = message(TEXT, BYTES, NUMBER, BYTES)
 """The coordinator, the number of a message of contributions, and these."""
 
 
@@ -239,13 +240,22 @@ class Relay:
         mine, other = place_in(names, root, self.name), place_in(names, root, sender)
         return mine is not None and other is not None and other <= mine
 
-    def take(self, root: str, pending: PendingContribution) -> None:
-        """Add contributions of a server below, or of this one."""
+    def take(self, root: str, life: bytes, pending: PendingContribution) -> None:
+        """Add contributions of a server below, or of this one.
+
+        Args:
+            root: The coordinator.
+            life: The number of its process, as the contributors know it.
+            pending: The contributions.
+        """
         first = pending.part
+        if self._has_returned(root, life):
+            self._session.soon(pending.answer, None, make_loss((root,), first.name))
+            return
         names = first.servers or first.party.names
         # Not by the order of the procs: of two collectives of the same procs, the first contribution of each server
         # belongs to one, in whatever order it names them.
-        name = root, first.kind, first.name, first.servers, first.party.members, deciding.takes_rounds(first)
+        name = root, first.kind, first.name, first.servers, first.party.members, deciding.takes_rounds(first), life
         lanes = self._lanes.setdefault(name, [])
         lane = next((lane for lane in lanes if lane.servers.isdisjoint(pending.servers)), None)
         if lane is None:
@@ -262,9 +272,9 @@ class Relay:
     def _pass_on(self, lane: _Lane) -> None:
         """Pass on the waiting contributions."""
         self._stop(lane)
-        root = lane.name[0]
+        root, life = lane.name[0], lane.name[-1]
         to = self.above(lane.names, root)
-        if root in self._session.gone:
+        if root in self._session.gone or self._has_returned(root, life):
             self._hand_down(lane, self._waiting(lane), None, make_loss((root,), lane.name[2]))
         if to is None or not lane.waiting:
             # The root has not joined yet, as far as this server knows.
@@ -272,8 +282,12 @@ class Relay:
         number = self._session.number()
         incoming = self._waiting(lane)
         parts = combined(lane.names, [part for each in incoming for part in each.parts])
-        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, number, write_parts(parts))))
+        lane.sent[number] = SentContributions(to, incoming, UPWARDS.write((root, life, number, write_parts(parts))))
         self._send(lane, number)
+
+    def _has_returned(self, root: str, life: bytes) -> bool:
+        """Return True if a later process of the coordinator's name is present: contributions are not meant for it."""
+        return self._session.has(root) and self._session.membership.life_of(root) != life
 
     def _send(self, lane: _Lane, number: int) -> None:
         sent = lane.sent[number]
@@ -299,7 +313,7 @@ class Relay:
         if sent is None:
             return
         if isinstance(error, ServerLost | Unreachable) and not KINDS[lane.name[1]].loss_ends and sent.to != root:
-            if self._session.has(root):
+            if self._session.has(root) and not self._has_returned(root, lane.name[-1]):
                 sent.to = root
                 self._send(lane, number)
                 return
