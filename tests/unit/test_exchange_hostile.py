@@ -48,6 +48,16 @@ def test_the_procs_and_values_of_a_whole_message_are_counted(field: Field[Any], 
     assert most < codec.MAX_PROCS * BYTES_OF_PROC
 
 
+def test_a_long_form_of_one_proc_is_refused_and_not_kept() -> None:
+    """Procs that were read are kept for later messages: what each of them takes has a bound."""
+    longest = Proc("j" * 255, 7)
+    data = codec.PROC.write(longest)
+    assert len(data) == codec.PROC_BYTES and codec.PROC.read(data) == longest
+    padded = codec.pack(0, *[b"j", b""] * 100, *codec.unpack(codec.PROC.write(Proc("j", 7)))[1])
+    with pytest.raises(RemoteProtocolError, match="a proc has"):
+        codec.PROC.read(padded)
+
+
 def test_one_message_leaves_nothing_of_its_count_to_the_next() -> None:
     half = codec.PROCS.write([Proc("ns", rank) for rank in range(1000)])
     for _ in range(3):

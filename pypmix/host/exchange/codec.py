@@ -24,7 +24,7 @@ from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.jobinfo import JobInfo
 from pypmix.standard.ops import Lookup, Publish, Unpublish
 from pypmix.standard.record import Record
-from pypmix.standard.types import RANK_UNDEF, DataArray, Info, Proc, Value
+from pypmix.standard.types import MAX_NSLEN, RANK_UNDEF, DataArray, Info, Proc, Value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ MAX_PROCS = 1 << 20
 
 SAME_PROCS = 1 << 10
 """The procs that are written and read once for many messages that name one of them."""
+
+PROC_BYTES = 25 + MAX_NSLEN
+"""The most bytes of one proc: the kind, two lengths, the bounds of its rank, and the nspace."""
 
 FEW_BOUNDS = 6
 """The bounds of three ranks that do not follow each other."""
@@ -462,11 +465,18 @@ def _one(procs: tuple[Proc, ...]) -> Proc:
     return procs[0]
 
 
+def _read_proc(data: bytes) -> Proc:
+    if len(data) > PROC_BYTES:
+        # What is read is kept for later messages.
+        raise broken(f"a proc has {len(data)} bytes, and may have {PROC_BYTES}")
+    return _one(_read_procs(data))
+
+
 PROCS: Field[tuple[Proc, ...]] = Field(_write_procs, counted(_read_procs))
 # Each message about a rank names it: its outputs, its stages, its end.
 PROC: Field[Proc] = Field(
     lru_cache(SAME_PROCS)(lambda proc: _write_procs((proc,))),
-    lru_cache(SAME_PROCS)(lambda data: _one(_read_procs(data))),
+    lru_cache(SAME_PROCS)(_read_proc),
 )
 
 _LONG = 8
