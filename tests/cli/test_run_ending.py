@@ -292,7 +292,8 @@ def test_an_interrupt_of_a_hang_names_who_is_missing(command: Command) -> None:
     command.wait_for("pid", 3)
     # What has been pending for a moment only is not told; the report on SIGUSR1 says how long it has been.
     deadline = time.monotonic() + LIMIT / 2
-    while not re.search(r"2 of 3 arrived, first ([3-9]|\d\d)\.", said.read_text()) and time.monotonic() < deadline:
+    while not re.search(r"2 of 3 arrived, first ([3-9]|\d\d)\.", said.read_text()):
+        assert time.monotonic() < deadline, said.read_text()
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)

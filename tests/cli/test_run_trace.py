@@ -146,7 +146,8 @@ def test_a_launcher_that_is_killed_leaves_a_whole_file(command: Command) -> None
     process = command.start("run", "-n", 3, "--grace", 0.5, "--trace", path, sys.executable, "-c", WAITING)
     command.wait_for("there")
     deadline = time.monotonic() + 20
-    while len(read(str(path)).collectives()) < 1 and time.monotonic() < deadline:
+    while not read(str(path)).collectives():
+        assert time.monotonic() < deadline, "the fence is not traced"
         time.sleep(0.02)
     process.kill()
     command.end(process)

@@ -19,6 +19,14 @@ pytestmark = pytest.mark.timeout(60)
 PATIENCE = 20
 
 
+def until(condition):
+    """Wait until a condition is true; fail if it does not become true in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
 class Stream:
     """A stream whose other end is the test: what the switch writes is taken when the test says so."""
 
@@ -26,6 +34,7 @@ class Stream:
         self.come = SimpleQueue()
         self.written = SimpleQueue()
         self.reads = threading.Semaphore(1 << 20)
+        self.offered = 0
         self.released = threading.Event()
         self.broken = False
 
@@ -36,6 +45,7 @@ class Stream:
         return found
 
     def write(self, data):
+        self.offered += 1
         self.reads.acquire()
         assert len(data) <= PIECE
         if self.broken:
@@ -78,7 +88,8 @@ class Server:
 
 @pytest.fixture
 def switch():
-    made = Switch(keep_alive=PATIENCE)
+    # Nobody answers its pings while a test waits.
+    made = Switch(keep_alive=10 * PATIENCE)
     yield made
     made.close()
 
@@ -97,13 +108,14 @@ def test_what_waits_is_written_in_pieces(switch):
     slow, sender = Server(switch, "slow"), Server(switch, "sender")
     assert slow.next() == (HERE, "sender", b"") and sender.next() == (HERE, "slow", b"")
     slow.stream.reads = threading.Semaphore(0)
+    offered = slow.stream.offered
     data = bytes(range(256)) * (3 * PIECE // 256) + b"end"
     sender.say(MESSAGE, "slow", b"first")
+    # It is being written: what comes now waits behind it.
+    until(lambda: slow.stream.offered > offered)
     sender.say(MESSAGE, "slow", data)
     (line,) = [line for line in switch._lines if line.name == "slow"]
-    deadline = time.monotonic() + PATIENCE
-    while len(line.backlog) < 3 * PIECE and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(line.backlog) > 3 * PIECE)
     slow.stream.reads.release(1 << 20)
     assert slow.next() == (MESSAGE, "sender", b"first")
     assert slow.next() == (MESSAGE, "sender", data)
@@ -117,9 +129,7 @@ def test_those_who_send_to_a_slow_server_are_held_and_no_one_else(switch, monkey
     slow.stream.reads = threading.Semaphore(0)
     for number in range(20):
         sender.say(MESSAGE, "slow", b"%4d" % number * 100)
-    deadline = time.monotonic() + PATIENCE
-    while sender.stream.come.qsize() > 16 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: any(line.held for line in switch._lines))
     time.sleep(0.2)
     # Some are being written, three wait, and one is held.
     assert sender.stream.come.qsize() >= 10
@@ -150,8 +160,7 @@ def test_who_is_held_goes_on_when_the_slow_server_is_lost(switch, monkeypatch):
     for _ in range(4):
         sender.say(MESSAGE, "slow", bytes(100))
     sender.say(MESSAGE, "other", b"hello")
-    while not any(line.held for line in switch._lines):
-        time.sleep(0.01)
+    until(lambda: any(line.held for line in switch._lines))
     slow.stream.come.put(OSError("it is lost"))
     kinds = [other.next() for _ in range(4)]
     assert kinds[2:] == [
@@ -172,20 +181,19 @@ def test_two_that_hold_each_other_are_lost_when_both_are_killed_or_stopped(switc
         each.stream.reads = threading.Semaphore(0)
         for _ in range(4):
             each.say(MESSAGE, name, bytes(100))
-    while [line.held for line in switch._lines] != [True, True, False]:
-        time.sleep(0.01)
+    until(lambda: [line.held for line in switch._lines] == [True, True, False])
     if killed:
         for each in pair:
             each.stream.broken = True
             each.stream.close()
     else:
         (line,) = [line for line in switch._lines if line.name == "third"]
-        for _ in range(module.LOST):
+        # The first turn notes what each has sent so far.
+        for _ in range(1 + module.LOST):
             signs = line.signs
             switch._turn(0.01, False)
             third.say(ANSWER)
-            while line.signs == signs:
-                time.sleep(0.01)
+            until(lambda signs=signs: line.signs != signs)
     found = [third.next() for _ in pair]
     assert {(kind, name) for kind, name, _ in found} == {(module.GONE, "one"), (module.GONE, "other")}
     assert [line.name for line in switch._lines] == ["third"]
@@ -217,8 +225,7 @@ def test_nobody_is_lost_by_turns_in_which_the_switch_itself_stood_still(switch):
     for _ in range(4):
         signs = line.signs
         silent.say(ANSWER)
-        while line.signs == signs:
-            time.sleep(0.01)
+        until(lambda signs=signs: line.signs != signs)
         for _ in range(5):
             switch._turn(0.01, False)
     assert switch._lines == [line]

@@ -129,7 +129,8 @@ class Groups(FakeSession):
 
         def end() -> None:
             deadline = time.monotonic() + 10
-            while not any(type(op) is kind for op, _ in self.under_way) and time.monotonic() < deadline:
+            while not any(type(op) is kind for op, _ in self.under_way):
+                assert time.monotonic() < deadline, f"no {kind.__name__} is under way"
                 time.sleep(0.001)
             self.end(kind, self.form("g", *members))
 
