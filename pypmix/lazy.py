@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 
+COROUTINE = 0x80
+"""`inspect.CO_COROUTINE`, the flag of the code of an `async def`; to import `inspect` takes longer than a client."""
+
+
 def load(module: str, name: str = "") -> Any:
     """Import a module, and return its member of a name, or the module itself if the name is empty."""
     __import__(module)
@@ -85,6 +89,16 @@ def renamed(owner: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         code = function.__code__
         known = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+        if code.co_flags & COROUTINE:
+            # A plain function that returns the coroutine would not be a coroutine function for `inspect`.
+            @wraps(function)
+            async def wait(*args: Any, **options: Any) -> Any:
+                if not options.keys() <= known:
+                    load("pypmix.oldnames", "rename_arguments")(owner, function, options)
+                return await function(*args, **options)
+
+            return wait  # type: ignore[return-value]
 
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
