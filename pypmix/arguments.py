@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pypmix.job import Job
     from pypmix.standard.attr import Attr
     from pypmix.standard.enums import AllocDirective, IOFChannel, Persist, Range, Scope
+    from pypmix.standard.errors import PMIxError
+    from pypmix.standard.ops import Op
     from pypmix.standard.values import Infos as Infos
 
     Procs = Proc | Job | int | Iterable[Proc | int] | None
@@ -88,6 +90,30 @@ def number_of(member: object, enum: str, example: str) -> int:
     return number
 
 
+class RoundedSeconds(int):
+    """A time limit in whole seconds, with the fraction that the caller asked for, for the texts of errors."""
+
+    asked: float
+
+
+def whole_seconds(timeout: float) -> int:
+    """Return a time limit as PMIx counts it: in whole seconds, rounded up."""
+    whole = -int(-timeout // 1)
+    if whole != timeout:
+        whole = RoundedSeconds(whole)
+        whole.asked = timeout
+    return whole
+
+
+def explain_rounding(error: PMIxError, op: Op[Any]) -> None:
+    """Add to the error of a call that timed out that its limit was rounded up, if it was."""
+    for info in getattr(op, "directives", ()):
+        limit = info.value.data
+        if isinstance(limit, RoundedSeconds):
+            text = f"the limit of {limit.asked:g} s was rounded up to {limit} s: PMIx counts whole seconds"
+            error.hint = f"{error.hint}; {text}" if error.hint else text
+
+
 def seconds(timeout: float) -> Info:
     """Return PMIX_TIMEOUT, which counts whole seconds in a C int; a fraction is rounded up.
 
@@ -98,7 +124,7 @@ def seconds(timeout: float) -> Info:
     timeout = check_number(timeout, TIMEOUT)
     if not 0 < timeout <= LONGEST:
         raise ValueError(f"{name_call()}a timeout must be more than 0 and less than 2**31 seconds, not {timeout}")
-    return Info(keys.TIMEOUT, Value.unchecked(codes.INT, -int(-timeout // 1)))
+    return Info(keys.TIMEOUT, Value.unchecked(codes.INT, whole_seconds(timeout)))
 
 
 def timed(directives: tuple[Info, ...], timeout: float | None) -> tuple[Info, ...]:

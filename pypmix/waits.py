@@ -5,7 +5,9 @@ It is written by hand: a session blocks by itself, where tasks of an event loop 
 
 from __future__ import annotations
 
+from pypmix.arguments import explain_rounding
 from pypmix.clientbase import PortBase
+from pypmix.standard.errors import OperationTimeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +58,11 @@ class Port(PortBase):
 
     def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         """Carry out an operation; a blocking caller cannot give up waiting, so it is never undone."""
-        return self.session.run(op)
+        try:
+            return self.session.run(op)
+        except OperationTimeout as error:
+            explain_rounding(error, op)
+            raise
 
     def attend(self) -> None:
         """Do nothing: the engine processes arriving messages."""

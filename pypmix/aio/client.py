@@ -422,7 +422,8 @@ class Client(ClientBase, Operations):
             proc: A proc, a rank of the caller's job, or a job (`Rank.WILDCARD`); by default its own, then its job.
             default: Returned instead of raising `NotFound`.
             timeout: Seconds to wait until the proc commits the key: 0 not to wait at all, `math.inf` without a limit.
-                None sets no limit of the caller's; the server then gives up after some 2 s.
+                None sets no limit of the caller's; the server then gives up after some 2 s. PMIx counts whole
+                seconds: a fraction is rounded up.
             wait: The former name of `timeout`.
             optional: Use only values that this process holds already; never ask the server.
             refresh: Ask the server even for a value read before (`PMIX_GET_REFRESH_CACHE`), or raise `NotSupported`.

@@ -12,7 +12,9 @@ import anyio
 import anyio.to_thread
 
 from pypmix.aio.pump import Pump, background
+from pypmix.arguments import explain_rounding
 from pypmix.clientbase import PortBase
+from pypmix.standard.errors import OperationTimeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +56,11 @@ class Port(PortBase):
 
     async def run(self, op: Op[R], undo: Callable[[R], Op[None]] | None = None) -> R:
         """Carry out an operation; `undo` returns what takes it back if the caller gives up waiting for it."""
-        return await self.runner.run(op, undo)
+        try:
+            return await self.runner.run(op, undo)
+        except OperationTimeout as error:
+            explain_rounding(error, op)
+            raise
 
     def attend(self) -> None:
         """From now on process arriving messages even while no operation waits."""

@@ -7,7 +7,7 @@ import json as json_module
 import os
 from collections.abc import Iterator
 
-from pypmix.arguments import timed
+from pypmix.arguments import timed, whole_seconds
 from pypmix.cli.reach import Reach, arguments
 from pypmix.cli.show import as_json, as_text
 from pypmix.cli.usage import UsageError
@@ -74,7 +74,7 @@ def lookup(reach: Reach, keys: list[str], wait: float | None, json: bool) -> Non
         try:
             found = tool.lookup(keys, timeout=wait)
         except (OperationTimeout, NotFound):
-            reach.say(f"not published: {' or '.join(keys)}" + (f" (within {wait:g} s)" if wait else ""))
+            reach.say(f"not published: {' or '.join(keys)}" + (f" (within {whole_seconds(wait)} s)" if wait else ""))
             raise SystemExit(1) from None
     if json:
         print(as_json({key: {"value": item.value, "by": item.by} for key, item in found.items()}))

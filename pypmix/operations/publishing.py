@@ -105,7 +105,8 @@ class Publishing(Asks):
         Args:
             key: The key, or a collection of keys.
             default: Returned instead of raising `NotFound`, for a single key.
-            timeout: Seconds to wait until all are published: `math.inf` without a limit. None and 0 do not wait.
+            timeout: Seconds to wait until all are published: `math.inf` without a limit. None and 0 do not wait. Whole
+                seconds, a fraction is rounded up.
             count: With `timeout`, and several keys: how many of them suffice.
             data_range: Take only what was published by procs in this range of the caller, such as `Range.NAMESPACE`.
             info: Further infos or a mapping.

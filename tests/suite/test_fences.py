@@ -36,8 +36,14 @@ def test_someone_never_comes(run):
     first, _ = run("fences.someone_never_comes", ranks=2, timeout=1)
     error, seconds = first
     assert isinstance(error, OperationTimeout)
-    assert "fence" in str(error)
+    assert "fence" in str(error) and "rounded" not in str(error)
     assert 0.8 < seconds < 5
+
+
+def test_an_error_says_that_its_limit_was_rounded_up(run):
+    first, _ = run("fences.someone_never_comes", ranks=2, timeout=0.2)
+    assert isinstance(first[0], OperationTimeout)
+    assert "the limit of 0.2 s was rounded up to 1 s" in str(first[0])
 
 
 @pytest.mark.needs("every rank is told of a failed fence")

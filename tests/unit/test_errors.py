@@ -21,7 +21,10 @@ from pypmix import (
     ResourceBusy,
     Status,
 )
-from pypmix.standard import errors
+from pypmix.arguments import explain_rounding, seconds
+from pypmix.standard import codes, errors
+from pypmix.standard.ops import Fence
+from pypmix.standard.types import Value
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -127,3 +130,22 @@ def test_a_status_that_is_an_event_too_is_named() -> None:
     assert "[GROUP_CONSTRUCT_ABORT -165" in str(ConstructAborted("nobody came"))
     assert "[GROUP_LEADER_FAILED -168" in str(PMIxError("gone", status=EventCode.GROUP_LEADER_FAILED))
     assert "[UNKNOWN_N12345 -12345" in str(PMIxError("odd", status=-12345))
+
+
+def test_a_limit_that_was_rounded_up_is_explained() -> None:
+    error = OperationTimeout("no answer", hint="is it alive?")
+    explain_rounding(error, Fence(directives=(seconds(0.2),)))
+    assert str(error).endswith("; is it alive?; the limit of 0.2 s was rounded up to 1 s: PMIx counts whole seconds")
+
+
+@pytest.mark.parametrize("limit", [1, 2.0])
+def test_a_limit_of_whole_seconds_is_not_explained(limit: float) -> None:
+    error = OperationTimeout("no answer")
+    explain_rounding(error, Fence(directives=(seconds(limit),)))
+    assert error.hint == ""
+
+
+def test_the_limit_of_a_call_is_an_int_of_seconds() -> None:
+    limits = [seconds(limit).value for limit in (0.2, 1.5, 2.0, 3)]
+    assert limits == [Value(codes.INT, number) for number in (1, 2, 2, 3)]
+    assert pickle.loads(pickle.dumps(limits)) == limits
