@@ -194,6 +194,24 @@ def test_a_destruct_is_everybodys():
     assert group[0].status(group[0].destruct(members=everyone)) == statuses.ERR_NOT_FOUND
 
 
+@pytest.mark.parametrize("layout", [((0, 1),), ((0,), (1,)), ((0, 1), (2,))], ids=["one", "two", "two with three"])
+def test_a_destruct_that_is_called_again_fails_when_the_first_one_has_ended_the_group(layout):
+    """A client that gives up a destruct which the host decides calls again; the others have no reason to."""
+    cluster = Cluster(*layout)
+    group = members(cluster, *[NEW] * sum(map(len, layout)))
+    everyone = tuple([member.client.proc for member in group])
+    for member in group:
+        member.construct(procs=everyone)
+    cluster.hold = True
+    first = [member.destruct(members=everyone) for member in group]
+    again = group[-1].destruct(members=everyone)
+    assert [member.status(tag) for member, tag in zip(group, first, strict=True)] == [None] * len(group)
+    cluster.release()
+    assert [member.status(tag) for member, tag in zip(group, first, strict=True)] == [statuses.SUCCESS] * len(group)
+    assert group[-1].status(again) == statuses.ERR_NOT_FOUND
+    assert not any(node.server.pending() for node in cluster.nodes)
+
+
 def test_members_of_another_job_on_another_server():
     cluster = Cluster((0,), (1,))
     cluster.nodes[1].server.register_nspace(JobInfo("far", (attrs.JOB_SIZE(1),)))

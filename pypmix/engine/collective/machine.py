@@ -686,8 +686,13 @@ class Collectives(Generic[M, T]):
                 self._unname(group, membership)
 
     def forget_group(self, group: str) -> None:
-        """Forget a group that no longer exists."""
-        self._named.pop(group, None)
+        """Forget a group that no longer exists, and fail the destructs of it that not all members will call."""
+        for membership in self._named.pop(group, ()):
+            if membership.kind.name == DESTRUCT:
+                for collective in (*membership.running, *membership.asking):
+                    # The level above decides those that it has.
+                    if not collective.is_forwarded:
+                        collective.finish(statuses.ERR_NOT_FOUND)
 
     def _unname(self, group: str, membership: Membership[M, T]) -> None:
         known = self._named.get(group)
