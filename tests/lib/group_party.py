@@ -14,7 +14,7 @@ from pypmix.standard.ops.hosting import (
     GroupUpcall,
 )
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Proc, Query
-from pypmix.wire.additions import greeting
+from pypmix.wire.additions import encode_withdrawal, greeting
 from pypmix.wire.frames import TAG_NOTIFY
 from pypmix.wire.messages import EVENT, Command, reply_layout, request_layout
 
@@ -101,6 +101,10 @@ class Party(World):
     def react(self, rank, failed, verdict):
         said = (talk.text(talk.SAYS, talk.REACTION), talk.proc(keys.EVENT_AFFECTED_PROC, failed))
         self.notify(rank, statuses.TALK, *said, talk.text(talk.VERDICT, verdict), range=Range.LOCAL)
+
+    def withdraw(self, rank, tag):
+        """Let a client give up a collective that it has called."""
+        self.members[rank].client.send(encode_withdrawal(1, tag), answered=False)
 
     def die(self, rank):
         self.members[rank].client.die()

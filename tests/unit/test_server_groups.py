@@ -267,6 +267,41 @@ def test_a_leader_that_calls_last_hears_of_failures_alone():
     assert party.statuses(tags, (1, 2, 0)) == [statuses.SUCCESS] * 3
 
 
+def test_the_reaction_of_a_caller_that_gives_up_is_not_waited_for():
+    party = Party(4)
+    tags = party.construct(0, 1, infos=(NOTIFY, REACTS))
+    party.die(3)
+    tags += party.construct(2, infos=(NOTIFY, REACTS))
+    for rank in (0, 1):
+        party.react(rank, Proc("job", 3), talk.GO_ON)
+    assert party.statuses(tags) == [None] * 3
+    party.withdraw(2, tags[2])
+    assert party.statuses(tags) == [statuses.SUCCESS] * 3
+
+
+def test_a_leader_that_gives_up_and_calls_again_is_not_asked_again():
+    party = Party(4)
+    tags = party.construct(0) + party.construct(1, infos=(LEAD, NOTIFY, REACTS))
+    party.die(2)
+    assert party.heard(1) == [(statuses.GROUP_MEMBER_FAILED, Proc("job", 2))]
+    party.withdraw(1, tags[1])
+    assert party.statuses(tags) == [None, statuses.ERR_TIMEOUT]
+    tags[1:] = party.construct(1, infos=(LEAD, NOTIFY, REACTS)) + party.construct(3)
+    assert party.statuses(tags, (0, 1, 3)) == [statuses.SUCCESS] * 3
+
+
+def test_a_caller_that_gives_up_another_call_is_asked_as_before():
+    party = Party(3)
+    tags = party.construct(1, infos=(LEAD, NOTIFY, REACTS))
+    fence = party.members[1].client.fence(*job(0, 1))
+    party.die(2)
+    party.withdraw(1, fence)
+    tags += party.construct(0)
+    assert party.statuses(tags, (1, 0)) == [None, None]
+    party.react(1, Proc("job", 2), talk.ABORT)
+    assert party.statuses(tags, (1, 0)) == [ABORT, ABORT]
+
+
 def test_a_participant_that_raises_the_abort_itself():
     party = Party(3)
     tags = party.construct(0, 1)

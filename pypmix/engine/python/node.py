@@ -439,6 +439,10 @@ class Node:
         """Handle the end of a connection; `reason` is given if this side has ended it."""
         raise NotImplementedError
 
+    def withdraw(self, peer: Peer, tag: int) -> bool:
+        """Withdraw a client from the collective that a request has called; return False if that is too late."""
+        raise NotImplementedError
+
     def failed(self, peer: Peer, what: str, error: Exception) -> None:
         """Log that something of a client failed because of a fault of this server; its connection stays."""
         raise NotImplementedError
@@ -494,6 +498,9 @@ class Topic:
 
     def handle_departure(self, process: Process, failed: bool) -> None:
         """Handle the departure of a proc, which has finalized or was lost: it no longer takes part in anything."""
+
+    def handle_withdrawal(self, process: Process, call: Call) -> None:
+        """Handle a caller that no longer waits for a call, which may still count."""
 
     def deregistered(self, namespace: Namespace) -> None:
         """Forget the data of an nspace that is removed."""

@@ -375,9 +375,17 @@ class Server(Node):
 
     def _withdraw(self, peer: Peer, _tag: int, payload: bytes) -> None:
         """Withdraw a client from a collective that it gives up; the answer goes to the tag of its first request."""
-        tag = decode_withdrawal(payload, peer.buffer_type)
-        if self.collectives.retract(peer.process, (peer, tag)):
+        self.withdraw(peer, decode_withdrawal(payload, peer.buffer_type))
+
+    def withdraw(self, peer: Peer, tag: int) -> bool:
+        """Withdraw a client from the collective that a request has called; return False if that is too late."""
+        process, call = peer.process, (peer, tag)
+        is_withdrawn = self.collectives.retract(process, call)
+        for topic in self.topics[:]:
+            topic.handle_withdrawal(process, call)
+        if is_withdrawn:
             peer.status(tag, statuses.ERR_TIMEOUT)
+        return is_withdrawn
 
     def _depart(self, process: Process, failed: bool) -> None:
         """Remove a proc from everything that it takes part in; it will commit no further data."""

@@ -296,10 +296,7 @@ class Asking(Topic):
         kind = found(qualifiers, WITHDRAWAL_KIND, str) or ""
         meant = self.server.collectives.calls_of(process, kind, members, others)
         # Of several calls, the library's requests do not show which one it is.
-        if len(meant) != 1 or meant[0][0] is not peer or not self.server.collectives.retract(process, meant[0]):
-            return False
-        peer.status(meant[0][1], statuses.ERR_TIMEOUT)
-        return True
+        return len(meant) == 1 and meant[0][0] is peer and self.server.withdraw(*meant[0])
 
     def _is_of_own_group(self, op: QueryInfo, peer: Peer) -> bool:
         """Return True if a query asks only for the members of a group of the caller, which no host knows better."""

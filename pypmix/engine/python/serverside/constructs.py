@@ -698,13 +698,18 @@ class Construct:
                 else:
                     self.abort(quiet=True)
             return
+        self.dismiss(process)
+        if collective.is_running:
+            self.look()
+            self.ask()
+
+    def dismiss(self, process: Process) -> None:
+        """Stop waiting for the reactions of a caller that has ended, or no longer waits for the construct."""
+        self.reacting.discard(process)
         self.claims.discard(process.proc)
         for failed in list(self.due):
             if process in self.due.get(failed, ()):
                 self._settled(process, failed)
-        if collective.is_running:
-            self.look()
-            self.ask()
 
     def _settled(self, process: Process, failed: Proc) -> None:
         waiting = self.due[failed]

@@ -336,6 +336,11 @@ class Groups(Constructing):
             self._inviting.departed(process)
         self.records.departed(process)
 
+    def handle_withdrawal(self, process: Process, call: Call) -> None:
+        for construct in [each for made in self.under_way.values() for each in made]:
+            if construct.collective.arrived.get(process, call) == call:
+                construct.dismiss(process)
+
     def deregistered(self, namespace: Namespace) -> None:
         self._last = None
         self._listed = None, None, ()
