@@ -219,6 +219,12 @@ def forget_steps(proc: Proc, name: str) -> None:
         steps.over = True
 
 
+def forget_job_steps(nspace: str) -> None:
+    """Forget the steps of all procs of a job that has ended, as another one of its name begins at 0."""
+    for known in [known for known in _all if known[0].nspace == nspace]:
+        del _all[known]
+
+
 class Values(list["Any"]):
     """The values of the ranks that took part in a collective call.
 

@@ -18,7 +18,7 @@ import pytest
 
 import pypmix
 from lib.plugin_runs import Runs
-from pypmix import aio
+from pypmix import PartialSuccess, aio
 from pypmix.testing import scenario
 from pypmix.testing.cluster import Cluster
 from pypmix.testing.virtual import RanksFailed, simulate
@@ -151,6 +151,24 @@ def test_a_program_opens_clients_by_itself() -> None:
         return [task.result() for task in found]
 
     assert simulate(once, ranks=3) == [[0, 1, 2]] * 3
+
+
+def test_a_simulation_does_not_count_the_calls_of_an_earlier_one() -> None:
+    async def main(cluster: Cluster) -> list[object] | str:
+        async with aio.Client() as me:
+            try:
+                if me.rank == 1:
+                    cluster.kill(1)
+                return await me.allgather(me.rank, timeout=60)
+            except PartialSuccess as error:
+                return str(sorted(proc.rank for proc in error.missing or ()))
+
+    async def gather(cluster: Cluster) -> list[object]:
+        async with aio.Client() as me:
+            return await me.allgather(me.rank, timeout=60)
+
+    assert simulate(main, ranks=3) == ["[1]", None, "[1]"]
+    assert simulate(gather, ranks=3) == [[0, 1, 2]] * 3
 
 
 def test_the_same_seed_gives_the_same() -> None:

@@ -14,6 +14,7 @@ from pypmix.engine.python.session import open_client
 from pypmix.host.exchange.inprocess import VirtualTime
 from pypmix.host.report import unfinished
 from pypmix.standard.errors import EngineUnavailable, Unreachable
+from pypmix.steps import forget_job_steps
 from pypmix.testing.cluster import Cluster, format_ranks, no_rank
 from pypmix.testing.links import Links
 from pypmix.testing.virtual.client import VirtualConnection
@@ -356,6 +357,9 @@ class Simulation:
                     pass
                 finally:
                     self._clean()
+                    if self._job is not None:
+                        # The next simulation has a job of the same name.
+                        forget_job_steps(self._job.nspace)
         finally:
             select.opener = before
         failures = self._failures()
