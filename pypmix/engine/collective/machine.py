@@ -688,11 +688,16 @@ class Collectives(Generic[M, T]):
     def forget_group(self, group: str) -> None:
         """Forget a group that no longer exists, and fail the destructs of it that not all members will call."""
         for membership in self._named.pop(group, ()):
-            if membership.kind.name == DESTRUCT:
-                for collective in (*membership.running, *membership.asking):
-                    # The level above decides those that it has.
-                    if not collective.is_forwarded:
-                        collective.finish(statuses.ERR_NOT_FOUND)
+            if membership.kind.name != DESTRUCT:
+                continue
+            for collective in membership.running[:]:
+                collective.finish(statuses.ERR_NOT_FOUND)
+            # The level above decides those that it has, and is not asked about the others.
+            queued = [collective for collective in membership.asking if not collective.is_forwarded]
+            membership.asking = [collective for collective in membership.asking if collective.is_forwarded]
+            for collective in queued:
+                membership.asking.append(collective)
+                collective.finish(statuses.ERR_NOT_FOUND)
 
     def _unname(self, group: str, membership: Membership[M, T]) -> None:
         known = self._named.get(group)
