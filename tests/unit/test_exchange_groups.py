@@ -179,6 +179,20 @@ def test_who_comes_after_it_was_given_up_hears_of_that(world):
     assert procs_in(all_same(world.all_ask(construct())), MEMBERS) == tuple(P)
 
 
+@pytest.mark.parametrize("infos", [(), (status(TIMEOUT),)], ids=["abort", "timeout"])
+def test_an_operation_that_is_given_up_leaves_another_one_of_its_name(world, infos):
+    """Groups of disjoint procs may have the same name."""
+    first, other = (P[1], P[3]), (P[0], P[2])
+    given_up, others = (world.ask("b", GroupUpcall(GROUP_CONSTRUCT, "g", procs)) for procs in (first, other))
+    world.hub.run()
+    world.ask("b", GroupUpcall(GROUP_CANCEL, "g", first, infos))
+    world.hub.run(world.hub.clock.now + 1)
+    assert given_up.end.code == (TIMEOUT if infos else ABORT) and not others.ends
+    last = world.ask("a", GroupUpcall(GROUP_CONSTRUCT, "g", other))
+    world.hub.run()
+    assert procs_in(all_same([others.end, last.end]), MEMBERS) == other
+
+
 def test_a_time_that_is_over_is_no_abort(world):
     asked = [world.ask(name, construct()) for name in "ab"]
     world.hub.run()

@@ -10,7 +10,7 @@ from lib.server_world import Client, World
 from pypmix.standard import attrs, codes, ops, statuses
 from pypmix.standard.errors import NotSupported, OperationTimeout, PMIxError
 from pypmix.standard.jobinfo import JobInfo
-from pypmix.standard.ops.hosting import DirectModex, FenceUpcall, GroupUpcall
+from pypmix.standard.ops.hosting import GROUP_CANCEL, DirectModex, FenceUpcall, GroupUpcall
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc, Value
 from pypmix.wire.additions import decode_late, greeting
 from pypmix.wire.messages import Command
@@ -212,6 +212,27 @@ def test_a_destruct_that_is_called_again_fails_when_the_first_one_has_ended_the_
     assert not any(node.server.pending() for node in cluster.nodes)
 
 
+def test_a_destruct_by_other_members_does_not_outlast_the_group():
+    """A client gives up its destruct and calls again when it knows that a member has left; the others do not."""
+    cluster = Cluster((0,), (1,), (2,))
+    group = members(cluster, NEW, NEW, NEW)
+    for member in group:
+        member.construct()
+    cluster.hold = True
+    everyone = tuple([member.client.proc for member in group])
+    first = [member.destruct(members=everyone) for member in group]
+    # That another member has left is known to one server.
+    cluster.nodes[0].server.groups.records._leave("g", Proc("job", 1))
+    again = group[0].destruct(members=everyone)
+    assert group[0].status(again) is None
+    cluster.release()
+    assert [member.status(tag) for member, tag in zip(group, first, strict=True)] == [statuses.SUCCESS] * 3
+    assert group[0].status(again) == statuses.ERR_NOT_FOUND
+    assert not any(node.server.pending() for node in cluster.nodes)
+    given_up = [op for op in cluster.nodes[0].asked(GroupUpcall) if op.operation == GROUP_CANCEL]
+    assert given_up == [GroupUpcall(GROUP_CANCEL, "g", (Proc("job", 0), Proc("job", 2)))]
+
+
 def test_members_of_another_job_on_another_server():
     cluster = Cluster((0,), (1,))
     cluster.nodes[1].server.register_nspace(JobInfo("far", (attrs.JOB_SIZE(1),)))
@@ -255,7 +276,7 @@ def test_a_member_lost_while_the_host_is_at_it_ends_the_construct():
     one.client.die()
     assert zero.status(tag) == statuses.ERR_PARTIAL_SUCCESS
     assert [op.operation for op in cluster.nodes[0].asked(GroupUpcall)] == [0, 3]
-    assert cluster.nodes[0].asked(GroupUpcall)[1] == GroupUpcall(3, "g")
+    assert cluster.nodes[0].asked(GroupUpcall)[1] == GroupUpcall(3, "g", (ALL,))
     cluster.held[0][1]((), None)
     assert not cluster.nodes[0].server.store.groups
     assert not cluster.nodes[0].server.pending()

@@ -1128,7 +1128,7 @@ def test_an_abort_after_the_others_were_told_is_settled_by_the_host():
             infos=(attrs.EVENT_CUSTOM_RANGE(Proc("job", 1)), talk.text(keys.GROUP_ID, "g")),
         )
         _, cancel, agreed = cluster.asked()
-        assert cancel == GroupUpcall(3, "g")
+        assert cancel == GroupUpcall(3, "g", job(0, 1))
         agreed((), None)
         assert zero.status(tag) is None
         if wins:

@@ -685,17 +685,23 @@ class Collectives(Generic[M, T]):
             if not membership.running and not membership.asking:
                 self._unname(group, membership)
 
-    def forget_group(self, group: str) -> None:
-        """Forget a group that no longer exists, and fail the destructs of it that not all members will call."""
+    def forget_group(self, group: str, for_all: bool = False) -> None:
+        """Forget a group that no longer exists, and fail the destructs of it that not all members will call.
+
+        Args:
+            group: Its name.
+            for_all: Whether it no longer exists elsewhere. If not, the level above decides the destructs that it has.
+        """
         for membership in self._named.pop(group, ()):
             if membership.kind.name != DESTRUCT:
                 continue
             for collective in membership.running[:]:
                 collective.finish(statuses.ERR_NOT_FOUND)
-            # The level above decides those that it has, and is not asked about the others.
-            queued = [collective for collective in membership.asking if not collective.is_forwarded]
-            membership.asking = [collective for collective in membership.asking if collective.is_forwarded]
-            for collective in queued:
+            complete = membership.asking
+            over = [collective for collective in complete if for_all or not collective.is_forwarded]
+            # The level above is not asked about those that are queued behind the first one.
+            membership.asking = [collective for collective in complete if collective not in over]
+            for collective in over:
                 membership.asking.append(collective)
                 collective.finish(statuses.ERR_NOT_FOUND)
 

@@ -272,11 +272,13 @@ class Collectives:
         return info if procs == named else deciding.named(info.key, procs)
 
     def _cancel(self, op: GroupUpcall) -> None:
-        """Give up the operations of the server under a name: all of them, or the offers of some callers."""
+        """Give up the operations of the server under a name: all of them, or those of some procs."""
         given = number_in(op.directives, keys.LOCAL_COLLECTIVE_STATUS)
+        # Groups of disjoint procs may have the same name.
+        procs = frozenset(self._places.expand(op.procs))
         for local in self._participant.open():
             part = local.part
-            meant = not op.procs or (part.kind == OFFER and not set(op.procs).isdisjoint(part.procs))
+            meant = not procs or not procs.isdisjoint(part.party.members)
             if meant and part.name == op.group and part.kind in (CONSTRUCT, DESTRUCT, OFFER):
                 self._participant.give_up(local, deciding.ABORT if given is None else given)
 

@@ -579,7 +579,7 @@ class Construct:
 
     def _cancel(self, status: int = statuses.SUCCESS) -> None:
         """Report to the host that this server gives up the construct."""
-        self._groups.cancel(self.name, status)
+        self._groups.cancel(self.name, self.procs(), status)
 
     def abort(self, quiet: bool = False) -> None:
         """Abort the construct for all procs, because a participant aborts it or it has no leader.
@@ -614,7 +614,7 @@ class Construct:
             elif collective.is_running:
                 self.server.clock.call_later(HOST_PATIENCE, end_construct)
 
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name), given_up)
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, self.name, self.procs()), given_up)
 
     def handle_timeout(self) -> bool:
         """Handle the time limit: with `OPTIONAL` the callers until now form the group."""

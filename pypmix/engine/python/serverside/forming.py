@@ -156,10 +156,10 @@ class Forming(Topic):
 
         self.server.clock.call_later(OWED_SECONDS, forget_debts)
 
-    def cancel(self, name: str, status: int = statuses.SUCCESS) -> None:
-        """Report to the host that this server gives up a construct that the host or other servers wait for."""
+    def cancel(self, name: str, procs: tuple[Proc, ...], status: int = statuses.SUCCESS) -> None:
+        """Report to the host that this server gives up an operation of some procs that others wait for."""
         infos = (status_info(status),) if status == statuses.ERR_TIMEOUT else ()
-        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, (), infos), ignore)
+        self.server.host.upcall(GroupUpcall(GROUP_CANCEL, name, procs, infos), ignore)
 
     def number(self, peer: Peer, answer: Callable[[Any, BaseException | None], None]) -> None:
         """Give a group of an invitation its context id, as inviters ask for it by a job control."""

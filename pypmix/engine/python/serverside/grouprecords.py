@@ -127,12 +127,12 @@ class Records:
     def _note(self, name: str, nspace: str) -> None:
         self._concerned.setdefault(nspace, set()).add(name)
 
-    def dissolve(self, name: str) -> None:
-        """Remove a group that no longer exists."""
+    def dissolve(self, name: str, for_all: bool = False) -> None:
+        """Remove a group that no longer exists on this server, or on all servers."""
         store = self._server.store
         store.forget_group(name)
         group = self._groups.pop(name, None)
-        self._server.collectives.forget_group(name)
+        self._server.collectives.forget_group(name, for_all)
         if self._server.events.recent:
             id = name.partition("\0")[0]
             if id not in store.groups and id not in store.namesakes:

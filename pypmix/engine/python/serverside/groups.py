@@ -251,7 +251,7 @@ class Groups(Constructing):
         """Answer the callers; the group no longer exists, unless the destruct has failed."""
         name, records = destruct.membership.group, self.records
         if destruct.ended_in in ABOVE:
-            self.cancel(name.partition("\0")[0], status)
+            self.cancel(name.partition("\0")[0], self.everyone(destruct), status)
         if status not in (statuses.SUCCESS, statuses.ERR_PARTIAL_SUCCESS):
             answer_failures(destruct, status)
             return
@@ -260,10 +260,10 @@ class Groups(Constructing):
         if status == statuses.SUCCESS:
             # The callers continue in the meantime.
             answer_all(destruct)
-            records.dissolve(name)
+            records.dissolve(name, True)
             return
         gone = self._ended_members(destruct)
-        records.dissolve(name)
+        records.dissolve(name, True)
         answer_failures(destruct, status, gone)
 
     def formed(self, key: str) -> tuple[Proc, ...]:
