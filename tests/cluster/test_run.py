@@ -227,3 +227,12 @@ def test_nodes_are_being_started_while_the_launcher_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_job_on_this_machine_alone_needs_no_ssh_program(command: Command, tmp_path: Path) -> None:
+    env = {"PATH": str(tmp_path)}
+    done = command("run", "--host", "localhost:2", "-n", 2, sys.executable, "-c", "print('ran')", env=env)
+    assert (done.code, done.lines) == (0, ["ran", "ran"])
+    assert done.err.decode() == "pypmix run: node localhost (2) on this machine\n"
+    done = command("run", "--host", "localhost,n2", "-n", 2, sys.executable, "-c", "print('ran')", env=env)
+    assert done.code != 0 and "there is no program 'ssh' here to start daemons with" in done.err.decode()

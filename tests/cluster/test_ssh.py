@@ -103,7 +103,6 @@ def test_many_nodes_at_a_time_by_ssh(sshd: Server, nodes: Nodes, python: str) ->
 
 def test_the_launchers_own_node_needs_no_ssh(nodes: Nodes, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("ssh") is None:
-        # A roster looks for it even if all of its nodes turn out to be this one.
         machine.lacking("`ssh` (Debian's openssh-client)")
     monkeypatch.setattr("socket.gethostname", lambda: "here.example")
     roster = nodes("here,here.example,localhost,127.0.0.1,there", "", python)
@@ -234,3 +233,25 @@ def test_why_it_was_taken() -> None:
     assert SSHRoster.found(Settings(env, (Host("n1", 1), Host("n2", 4)))) == "nodes n1 (1), n2 (4) by ssh"
     many = tuple(Host(f"n{number}") for number in range(20))
     assert SSHRoster.found(Settings(env, many)).endswith("n7 and 12 more by ssh")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ("localhost:2", "node localhost (2) on this machine"),
+        ("127.0.0.1", "node 127.0.0.1 (1) on this machine"),
+        ("[::1]:3", "node ::1 (3) on this machine"),
+        ("here", "node here (1) on this machine"),
+        ("here.example:2,n2", "node here.example (2) on this machine, and node n2 (1) by ssh"),
+        ("n1,n2", "nodes n1 (1), n2 (1) by ssh"),
+        ("me@here", "node me@here (1) by ssh"),
+    ],
+)
+def test_the_launchers_own_node_is_not_reached_by_ssh(
+    monkeypatch: pytest.MonkeyPatch, hosts: str, expected: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "here.example")
+    names = tuple(read_hosts(hosts))
+    assert SSHRoster.found(Settings(dict(os.environ), names)) == expected
+    by_agent = SSHRoster.found(Settings(dict(os.environ), names, "krun {host}"))
+    assert by_agent.endswith(" by krun") and "this machine" not in by_agent

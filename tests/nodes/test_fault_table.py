@@ -118,7 +118,8 @@ def begin(over: Runner, nodes: tuple[str, ...]) -> Started:
 
 def lines_of(job: Job) -> list[str]:
     """Return what the launcher printed, but for the nodes and the meeting that it names at the start."""
-    lines = [line for line in job.stderr.splitlines() if " by ssh" not in line and "which meet at" not in line]
+    starts = " by ssh", " on this machine", "which meet at"
+    lines = [line for line in job.stderr.splitlines() if not any(start in line for start in starts)]
     return [line.removeprefix("pypmix run: ") for line in lines]
 
 

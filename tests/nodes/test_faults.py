@@ -60,7 +60,7 @@ ANY = ("any cut", "any stop", "any cut between two", "any stop of a daemon", "an
 MEETING = 7777
 """The port where daemons that are started by hand meet the launcher."""
 
-STARTS = (" by ssh", f"which meet at n1:{MEETING}")
+STARTS = (" by ssh", " on this machine", f"which meet at n1:{MEETING}")
 """The ends of lines that name nodes before anything is lost."""
 
 KEEP_ALIVE = 6.0

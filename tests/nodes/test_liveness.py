@@ -39,7 +39,7 @@ class Session:
     def end(self) -> tuple[int, list[str]]:
         """Return the exit code of the launcher, and its lines but for the list of nodes."""
         _, err = self.process.communicate(timeout=LIMIT)
-        return self.process.returncode, [line for line in err.splitlines() if " nodes n1 (" not in line]
+        return self.process.returncode, [line for line in err.splitlines() if " by ssh" not in line]
 
 
 @pytest.fixture

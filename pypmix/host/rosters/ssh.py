@@ -89,7 +89,8 @@ class SSHRoster:
                 raise RosterError(f"{name} is named twice, as {self._hosts[name].name} and as {host.name}")
             self._hosts[name] = host
         first = command(self._agent, "", [])[0]
-        if not has_program(first, settings.env):
+        is_needed = bool(settings.agent) or not all(is_here(host.name) for host in settings.hosts)
+        if is_needed and not has_program(first, settings.env):
             raise RosterError(f"there is no program {first!r:.80} here to start daemons with (--launch-agent)")
         self._spare = {host.name.rpartition("@")[2]: host for host in settings.others}
         """Nodes of the hostfile that were not chosen, and nodes that have left the session."""
@@ -107,8 +108,11 @@ class SSHRoster:
         """Return a text with the nodes of the command line; empty if it names none."""
         if not settings.hosts:
             return ""
+        here = [] if settings.agent else [host for host in settings.hosts if is_here(host.name)]
+        others = [host for host in settings.hosts if host not in here]
         agent = "ssh" if not settings.agent else settings.agent.split()[0]
-        return f"{listed(settings.hosts)} by {agent}"
+        parts = [f"{listed(here)} on this machine"] * bool(here) + [f"{listed(others)} by {agent}"] * bool(others)
+        return ", and ".join(parts)
 
     def join(self) -> int | None:
         """Return None: this process is the launcher."""
