@@ -372,8 +372,8 @@ OPTIONS = (
         "hosts",
         ("--host", "-H"),
         "NAME[:SLOTS],...",
-        "Run the job on these nodes, each with so many slots, 1 if not given: daemons are started there by ssh, on this machine without it. "
-        "'n[1-3]:2' means three nodes.",
+        "Run the job on these nodes, each with so many slots, 1 if not given: daemons are started there by ssh, on "
+        "this machine without it. 'n[1-3]:2' means three nodes.",
         _hosts,
     ),
     Option(

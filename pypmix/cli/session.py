@@ -12,7 +12,7 @@ from functools import partial
 from pypmix.cli.streams import prepare
 from pypmix.cli.usage import USAGE, UsageError, did_you_mean
 from pypmix.host.sessions import DEFAULT, ask, check_name, enter, is_alive, names
-from pypmix.standard.errors import PMIxError
+from pypmix.standard.errors import OperationTimeout, PMIxError
 from pypmix.standard.logtext import printable_lines
 
 TYPE_CHECKING = False
@@ -192,6 +192,8 @@ def _list(words: Sequence[str]) -> int:
     for name in names(os.environ):
         try:
             found.append(ask(name, "describe", os.environ))
+        except OperationTimeout as error:
+            say(f"{error.detail}; {error.hint}")
         except PMIxError:
             # It was killed, or has ended meanwhile.
             continue

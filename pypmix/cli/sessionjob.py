@@ -7,7 +7,7 @@ import signal
 
 from pypmix.host.outcome import Outcome, signal_text
 from pypmix.host.processes import readable_here
-from pypmix.host.sessions import Wish, run_job
+from pypmix.host.sessions import ANSWER_SECONDS, Wish, run_job
 from pypmix.host.signals import ENDING, PASSED_ON
 
 TYPE_CHECKING = False
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from pypmix.cli.options import Request
     from pypmix.host.sessions import Link
-
-ANSWER_SECONDS = 5.0
-"""Seconds that a session has to answer a signal that is to end the job."""
 
 
 def run_in_session(request: Request, env: Mapping[str, str]) -> Outcome:

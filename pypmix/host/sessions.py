@@ -4,6 +4,7 @@ A session is a process of its own (`pypmix.host.standing`), which `pypmix sessio
 socket in a folder that only its user may enter; each side also checks the user of the other, as the kernel reports it.
 A command sends its job, with the ends of pipes for the input and the output of the ranks, and then the signals that it
 gets. The session acknowledges each signal, and answers with the end of the job. If the connection ends, the job ends.
+Once the time limit of the job is over, the command asks every few seconds whether the session still answers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import socket
 import stat
 import struct
 import sys
+import time
 
 from pypmix._version import __version__
 from pypmix.host.folders import temporary_folder
 from pypmix.host.launch import wait_for_end
-from pypmix.host.outcome import Outcome
+from pypmix.host.outcome import TIMED_OUT, Outcome
 from pypmix.host.terms import Terms
-from pypmix.standard.errors import LostConnection, NotFound, PermissionDenied, PMIxError
+from pypmix.standard.errors import LostConnection, NotFound, OperationTimeout, PermissionDenied, PMIxError
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -48,6 +50,9 @@ PIECE = 1 << 15
 
 STOP_SECONDS = 60.0
 """Seconds that the process of a session has to exit once it has closed its connections."""
+
+ANSWER_SECONDS = 5.0
+"""Seconds that a session has to answer a signal that is to end the job, a question, or whether it is alive."""
 
 OPERATION = "session"
 
@@ -313,15 +318,28 @@ def ask(name: str, operation: str, env: Variables[str, str]) -> dict[str, Any]:
     """
     link = connect(name, env)
     pid = link.pid
+    pulse = Pulse(link, ANSWER_SECONDS)
+    waiting = select.poll()
+    waiting.register(link.fileno(), select.POLLIN)
     try:
-        link.send({"ask": operation, "version": __version__})
-        while (found := link.receive()) is not None:
+        try:
+            link.send({"ask": operation, "version": __version__})
+        except OSError as error:
+            raise _ended(name) from error
+        while not pulse.is_lost():
+            if not waiting.poll(1000 * pulse.left()):
+                continue
+            found = link.receive()
+            if found is None:
+                break
             for message in found:
                 if "refused" in message:
                     raise PMIxError(str(message["refused"]), operation=OPERATION)
-                return message
-    except OSError as error:
-        raise _ended(name) from error
+                if "alive" not in message:
+                    return message
+                pulse.note_answer()
+        else:
+            raise _silent(name, pid)
     finally:
         link.close()
     if operation == "stop":
@@ -334,6 +352,52 @@ def _ended(name: str) -> PMIxError:
     return LostConnection(
         f"session {name} has ended while this job ran", operation=OPERATION, hint="`pypmix session list` shows others"
     )
+
+
+def _silent(name: str, pid: int) -> PMIxError:
+    return OperationTimeout(
+        f"session {name} does not answer",
+        operation=OPERATION,
+        hint=f"was its process {pid} stopped? `kill -CONT {pid}` lets it go on, and `kill -KILL {pid}` ends it",
+    )
+
+
+class Pulse:
+    """Finds out, after some time, that a session does not answer.
+
+    Args:
+        link: The connection with the session.
+        patience: Seconds until the session is asked for the first time.
+    """
+
+    def __init__(self, link: Link, patience: float) -> None:
+        self._link = link
+        self._due = time.monotonic() + patience
+        self._is_asked = False
+
+    def left(self) -> float:
+        """Return the seconds until `is_lost` has something to do."""
+        return max(0.0, self._due - time.monotonic())
+
+    def is_lost(self) -> bool:
+        """Ask the session if it is time to, and return True if it has not answered the last time."""
+        if time.monotonic() < self._due:
+            return False
+        if self._is_asked:
+            return True
+        self._is_asked = True
+        self._due = time.monotonic() + ANSWER_SECONDS
+        try:
+            self._link.send({"alive": True})
+        except OSError:
+            # It has ended, which reading shows.
+            pass
+        return False
+
+    def note_answer(self) -> None:
+        """Wait before the session is asked again."""
+        self._is_asked = False
+        self._due = time.monotonic() + ANSWER_SECONDS
 
 
 # Jobs
@@ -377,12 +441,12 @@ class _Relay:
             os.close(file)
         self.theirs = []
 
-    def turn(self, link: Link | None) -> bool:
-        """Wait until something can be done, and do it; return True if the link can be read."""
+    def turn(self, link: Link | None, limit: float | None) -> bool:
+        """Wait until something can be done, or for `limit` seconds, and do it; return True if the link can be read."""
         if link is not None:
             self._poll.register(link.fileno(), select.POLLIN)
         try:
-            ready = self._poll.poll()
+            ready = self._poll.poll(None if limit is None else 1000 * limit)
         finally:
             if link is not None:
                 self._poll.unregister(link.fileno())
@@ -496,9 +560,14 @@ def run_job(
             pass
         relay.close_given()
         attend(link)
+        # The session ends the job at its time limit, unless it hangs.
+        pulse = Pulse(link, wish.timeout) if wish.timeout else None
         reading: Link | None = link
         while reading is not None or relay.is_open:
-            if not relay.turn(reading):
+            if pulse is not None and reading is not None and pulse.is_lost():
+                text = f"session {name} does not answer, and ends the job when it continues"
+                return Outcome(TIMED_OUT, f"the job did not end within {wish.timeout:g} s; {text}")
+            if not relay.turn(reading, None if pulse is None or reading is None else pulse.left()):
                 continue
             found = link.receive()
             for message in found or ():
@@ -508,6 +577,8 @@ def run_job(
                     refused = str(message["refused"])
                 if "signal" in message:
                     link.note_answer()
+                if "alive" in message and pulse is not None:
+                    pulse.note_answer()
             if found is None:
                 reading = None
                 relay.end_input()

@@ -118,6 +118,8 @@ class Run:
         if "signal" in message:
             self._send({"signal": int(message["signal"])})
             self._signalled(int(message["signal"]))
+        elif "alive" in message:
+            self._send({"alive": True})
         elif message.get("version") != __version__:
             self.refuse(f"the session runs pypmix {__version__}, and this command is of {message.get('version')!r:.40}")
         elif "job" in message:

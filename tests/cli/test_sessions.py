@@ -6,11 +6,13 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -173,6 +175,47 @@ def test_the_end_of_a_command_depends_on_no_answer_of_its_session(sessions: Sess
     text = "session s does not answer, and ends the job when it continues"
     assert err.decode() == f"pypmix run: ended by signal 15 (SIGTERM); {text}\n"
     until(lambda: not sessions.listed()[0]["jobs"])
+
+
+def test_a_time_limit_depends_on_no_answer_of_its_session(sessions: Sessions) -> None:
+    sessions.start("s")
+    job = sessions.begin("--timeout", "10", "sh", "-c", WAITS)
+    ready(job)
+    processes.stop(sessions.pids["s"])
+    try:
+        _, err = job.communicate(timeout=60)
+    finally:
+        os.kill(sessions.pids["s"], signal.SIGCONT)
+    assert job.returncode == 124
+    text = "the job did not end within 10 s; session s does not answer, and ends the job when it continues"
+    assert err.decode() == f"pypmix run: {text}\n"
+    until(lambda: not sessions.listed()[0]["jobs"])
+
+
+def test_a_session_that_answers_is_waited_for_beyond_the_limit(sessions: Sessions) -> None:
+    sessions.start("s", "--grace", "12")
+    began = time.monotonic()
+    job = sessions.begin("--timeout", "1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done")
+    ready(job)
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == 124 and time.monotonic() - began > 12
+    assert err.decode().startswith("pypmix run: the job did not end within 1 s and was ended\n")
+
+
+def test_a_session_that_is_stopped_is_not_asked_for_ever(sessions: Sessions) -> None:
+    sessions.start("s")
+    sessions.start("t")
+    processes.stop(sessions.pids["s"])
+    try:
+        listed = sessions.command("session", "list", "--json")
+        ended = sessions.command("session", "stop", "s")
+    finally:
+        os.kill(sessions.pids["s"], signal.SIGCONT)
+    pid = sessions.pids["s"]
+    assert [each["name"] for each in json.loads(listed.out)] == ["t"]
+    for done, code in ((listed, 0), (ended, 1)):
+        assert done.code == code
+        assert re.search(rf"session s does not answer(; |\n)was its process {pid} stopped\?", done.err.decode())
 
 
 def test_other_signals_reach_the_ranks(standing: Sessions) -> None:
