@@ -157,7 +157,7 @@ def run_host(request: Request, make: Callable[..., LocalHost]) -> int:
         plain = error.status == statuses.ERROR and not error.operation
         say("\n".join(filter(None, (error.detail, error.hint))) if plain else str(error))
         return 1
-    if outcome.reason:
+    if outcome.reason and not outcome.is_reported:
         say(outcome.reason)
     return outcome.code
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pypmix.host.loop import vital
 from pypmix.host.machine import POLL
-from pypmix.host.rank import STARTED
+from pypmix.host.rank import LOST_WITH, STARTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class Judgement:
         self.culprit = culprit
         code = culprit.exit_code or 1
         if job.terms.keep_going:
-            job.decide(code, f"{culprit.end()}; the others went on")
+            is_lost = culprit.fate.startswith(LOST_WITH)
+            is_reported = is_lost and self.host.report_loss(culprit.node, f"{culprit.end()}; the others go on")
+            job.decide(code, f"{culprit.end()}; the others went on", is_reported=is_reported)
             return
         reason = culprit.end() + job.others_text(culprit)
         if job.partial is not None:

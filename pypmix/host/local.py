@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pypmix.host.feeding import Feed
     from pypmix.host.joining import Joining
     from pypmix.host.mapping import Mapping
-    from pypmix.host.nodes import Wrap
+    from pypmix.host.nodes import HostNode, Wrap
     from pypmix.host.outcome import Outcome
     from pypmix.host.rank import Rank
     from pypmix.host.running import RunningJob
@@ -564,6 +564,12 @@ class LocalHost(ServingManager):
             long = [item for item in self.pending() if time.monotonic() - item.since > HANG and item.missing]
             lines += pending_text(long, self.name_for_person, self.only_job)
         self.end(128 + signum, "\n  ".join(lines), signum)
+
+    def report_loss(self, node: HostNode, text: str) -> bool:
+        """Print a line about a node that is lost, for a job that continues."""
+        self.sink(2).write(None, f"pypmix run: {printable_lines(text)}\n".encode())
+        node.loss_is_reported = True
+        return True
 
     def _report(self) -> None:
         from pypmix.host.report import report

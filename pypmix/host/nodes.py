@@ -45,9 +45,11 @@ class HostNode:
         most: The largest number of ranks that are placed on it if it is crowded; 0 for any number.
         reached: The signals that a resource manager has sent to all processes there, including ranks. After SIGTERM it
             will also kill them.
+        loss_is_reported: Whether the launcher printed a line about its loss.
     """
 
     cpus = 0
+    loss_is_reported = False
 
     def __init__(self, number: int, hostname: str, tmpdir: str, slots: int | None = None) -> None:
         self.number = number

@@ -31,6 +31,7 @@ class Outcome(Record):
         code: The exit code: 0 if all ranks exited with 0, otherwise the code of the rank or cause that ended the
             job, and 128 + n for signal n.
         reason: The reason if the job was ended early; else empty.
+        is_reported: Whether the launcher printed the reason while the job ran.
 
     Example:
         >>> outcome = LocalHost([Application(("false",))], timeout=60).run()
@@ -40,6 +41,7 @@ class Outcome(Record):
 
     code: int
     reason: str = ""
+    is_reported: bool = False
 
 
 class JobsOutcome:

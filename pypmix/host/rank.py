@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 STARTED, CONNECTED, FINALIZED = "started", "connected", "finalized"
 
+LOST_WITH = "was lost with node"
+"""The beginning of the fate of a rank that was lost with its node."""
+
 
 class Rank:
     """A process of a job, from its start until the end of the job.

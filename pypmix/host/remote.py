@@ -29,6 +29,7 @@ from pypmix.host.launch import is_missing
 from pypmix.host.loop import vital
 from pypmix.host.nodes import HostNode
 from pypmix.host.orders import FINE
+from pypmix.host.rank import LOST_WITH
 from pypmix.host.running import Share
 from pypmix.host.serving import LIVES
 from pypmix.standard.errors import PMIxError, RemoteProtocolError
@@ -591,7 +592,7 @@ class RemoteShare(Share):
             self.finish()
 
     def _lose_ranks(self, reason: str) -> None:
-        self._end_ranks(f"was lost with node {self.node}: {reason}")
+        self._end_ranks(f"{LOST_WITH} {self.node}: {reason}")
 
     def _end_ranks(self, fate: str) -> None:
         alive = [rank for rank in self.ranks if rank.alive]

@@ -126,6 +126,10 @@ class JobHost:
         self._is_ended = False
         """Whether a resource manager has sent SIGTERM to all processes of a node."""
 
+    def report_loss(self, node: HostNode, text: str) -> bool:
+        """Print a line about a node that is lost, for a job that continues; return False if this host prints none."""
+        return False
+
     @property
     def server(self) -> Server:
         """The server of the first node."""
@@ -622,10 +626,10 @@ class RunningJob:
         self.decide(code, reason)
         self.host.loop.later(self.host.grace, lambda: self.send(signal.SIGKILL, ranks))
 
-    def decide(self, code: int, reason: str) -> None:
+    def decide(self, code: int, reason: str, *, is_reported: bool = False) -> None:
         """Record the outcome of a job that continues, unless an earlier failure has set it."""
         if self.partial is None:
-            self.partial = Outcome(code, reason)
+            self.partial = Outcome(code, reason, is_reported)
             self.failed_at = self.failed_at or time.time()
 
     def send(self, signum: int, ranks: Sequence[Rank] | None = None, *, handled: bool = False) -> None:

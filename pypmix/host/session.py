@@ -298,7 +298,7 @@ class Fleet(Site):
         self._exchange: Exchange | None = None
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
-        self._unreported: dict[str, list[str]] = {}
+        self._unreported: dict[str, list[RemoteNode]] = {}
         """The lost nodes that have not been reported, by the reason."""
         self.is_closing = False
         self._events: list[Notification] = []
@@ -765,7 +765,7 @@ class Fleet(Site):
             # Otherwise the end of the job reports it.
             if not self._unreported:
                 self._loop.later(LAST_WORDS, self._report_losses)
-            self._unreported.setdefault(reason, []).append(name)
+            self._unreported.setdefault(reason, []).append(daemon.node)
         daemon.node.lose(reason)
         self._host.notify(node_event(self._host, EventCode.EVENT_NODE_DOWN, attrs.HOSTNAME(name)))
         self._part(daemon, lambda: None)
@@ -774,7 +774,11 @@ class Fleet(Site):
     def _report_losses(self) -> None:
         """Report the losses of a moment, in one line for each reason: a launcher that was stopped loses all nodes."""
         unreported, self._unreported = self._unreported, {}
-        for reason, names in unreported.items():
+        for reason, nodes in unreported.items():
+            # A job that continues without its ranks there may have reported it.
+            names = [node.hostname for node in nodes if not node.loss_is_reported]
+            if not names:
+                continue
             text = f"node {names[0]} is" if len(names) == 1 else f"nodes {listed(names)} are"
             self._host.sink(2).write(None, f"pypmix run: {text} lost: {printable(reason)}\n".encode())
 

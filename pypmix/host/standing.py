@@ -565,6 +565,10 @@ class SessionHost(LocalHost):
         super().add_node(node)
         self.serve_queue()
 
+    def report_loss(self, node: HostNode, text: str) -> bool:
+        """Print nothing: the end of the job reports it to the job's command."""
+        return False
+
     def node_lost(self) -> None:
         """End the session if no node is left: nothing could ever run in it."""
         if not self.site.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -236,3 +237,25 @@ def test_a_job_on_this_machine_alone_needs_no_ssh_program(command: Command, tmp_
     assert done.err.decode() == "pypmix run: node localhost (2) on this machine\n"
     done = command("run", "--host", "localhost,n2", "-n", 2, sys.executable, "-c", "print('ran')", env=env)
     assert done.code != 0 and "there is no program 'ssh' here to start daemons with" in done.err.decode()
+
+
+SURVIVES = """\
+echo $$ > {folder}/pid.$PMIX_RANK
+test $PMIX_RANK -gt 1 && exec sleep 600
+for rank in 2 3; do
+    until test -s {folder}/pid.$rank; do sleep 0.05; done
+    while kill -0 $(cat {folder}/pid.$rank) 2> /dev/null; do sleep 0.05; done
+done
+sleep 1
+"""
+"""Ranks 0 and 1 go on for a while after the ends of 2 and 3."""
+
+
+def test_the_loss_of_a_node_is_one_line_for_a_job_that_goes_on(command: Command, tmp_path: Path) -> None:
+    hosts = ("--host", "localhost:2,127.0.0.1:2", "--lose", "127.0.0.1@0.5s")
+    done = command("run", "--keep-going", *hosts, "-n", 4, "sh", "-c", SURVIVES.format(folder=tmp_path))
+    lines = done.err.decode().splitlines()
+    assert done.code == 137 and len(lines) == 2, lines
+    assert lines[0] == "pypmix run: nodes localhost (2), 127.0.0.1 (2) on this machine"
+    reason = "was lost with node 127.0.0.1: it was lost, as --lose 127.0.0.1@0.5s had asked; the others go on"
+    assert re.fullmatch(rf"pypmix run: rank [23] \(pid \d+ on 127.0.0.1\) {re.escape(reason)}", lines[1])

@@ -53,6 +53,7 @@ class Host(SimpleNamespace):
         self.rank_ended = lambda job, rank: None
         self.is_being_ended = lambda: False
         self.is_sent_to_all = lambda signum: False
+        self.report_loss = lambda node, text: False
 
     @property
     def site(self):
