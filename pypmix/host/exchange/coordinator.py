@@ -57,7 +57,6 @@ from os import urandom
 from pypmix.engine.times import EXPIRY_SECONDS, LATE_SECONDS, OPTIONAL_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.attendance import Attendance
-from pypmix.host.exchange.codec import NUMBER, PROCS, TEXT, Field, message
 from pypmix.host.exchange.errors import listed
 from pypmix.host.exchange.kinds import (
     CONNECT,
@@ -103,9 +102,6 @@ if TYPE_CHECKING:
 
 TIME_IS_OVER = "pypmix.collective.expired"
 """The topic of requests to end a collective that still lacks callers on a server; answered once it has ended there."""
-
-EXPIRED: Field[tuple[int, str, tuple[Proc, ...]]] = message(NUMBER, TEXT, PROCS)
-"""Its kind, its name, and the procs."""
 
 EXPIRE = frozenset((FENCE, GROUP_FENCE, CONNECT, DISCONNECT, GROUP_DISCONNECT, CONSTRUCT, DESTRUCT))
 """The kinds that a server may have callers of before it contributes."""
@@ -358,7 +354,7 @@ class Coordinator:
         round.step(Life.EXPIRE)
         if not waiting:
             self._end(round, outcome)
-        data = EXPIRED.write((round.kind, round.name, round.pending[0].part.procs))
+        data = NAMED.write((round.kind, round.name, round.pending[0].part.procs))
 
         def take_answer(name: str, _data: bytes | None, _error: PMIxError | None) -> None:
             waiting.discard(name)
@@ -532,7 +528,7 @@ class Coordinator:
 
         for name in [name for name in names if name not in round.asked]:
             round.asked.add(name)
-            asked = NAMED.write((round.kind, round.name))
+            asked = NAMED.write((round.kind, round.name, part.procs))
             self._session.requests.ask(name, ABSENT, asked, lambda _data, _error, name=name: take_absence(name))  # type: ignore[misc]
         return bool(names)
 

@@ -22,7 +22,7 @@ from functools import partial
 from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, TEXT, Field, broken, message
-from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER, Coordinator
+from pypmix.host.exchange.coordinator import TIME_IS_OVER, Coordinator
 from pypmix.host.exchange.errors import ServerLost, as_error, listed, log, make_loss
 from pypmix.host.exchange.kinds import (
     CANCEL,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
 
+    Named = tuple[int, str, tuple[Proc, ...]]
+    """The kind, the name and the procs of a collective."""
     Expire = Callable[[int, str, tuple[Proc, ...], Callable[[], None]], None]
 
 PART = "pypmix.collective"
@@ -132,7 +134,7 @@ class Participant:
         self._relay = Relay(session)
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
-        self._absences: list[tuple[tuple[int, str], OnAnswer]] = []
+        self._absences: list[tuple[Named, OnAnswer]] = []
         self._delayed: dict[Key, tuple[frozenset[str], Callable[[int], None]]] = {}
         """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
@@ -343,21 +345,28 @@ class Participant:
 
     def _asked_to_expire(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         """The time of a caller on another server has passed."""
-        kind, name, procs = EXPIRED.read(data)
-        if any((local.part.kind, local.part.name) == (kind, name) for local in self.open()):
+        kind, name, procs = named = NAMED.read(data)
+        if self._contributes(named):
             # The contribution of this server is on its way to the coordinator, which answers it with that end.
             answer(b"", None)
         else:
             self.expire(kind, name, procs, lambda: answer(b"", None))
 
     def _say_absent(self) -> None:
-        given = {(local.part.kind, local.part.name) for local in self.open()}
         absences, self._absences = self._absences, []
         for named, answer in absences:
-            if named in given:
+            if self._contributes(named):
                 self._absences.append((named, answer))
             else:
                 answer(b"", None)
+
+    def _contributes(self, named: Named) -> bool:
+        """Return True if a contribution of this server to a collective is open."""
+        kind, name, procs = named
+        return any(
+            part.kind == kind and part.name == name and not (procs and part.party.members.isdisjoint(procs))
+            for part in [local.part for local in self.open()]
+        )
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)

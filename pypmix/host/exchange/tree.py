@@ -47,7 +47,7 @@ from operator import itemgetter
 
 from pypmix.engine.times import COMBINE_SECONDS
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.codec import BYTES, NUMBER, TEXT, Field, message
+from pypmix.host.exchange.codec import BYTES, NUMBER, PROCS, TEXT, Field, message
 from pypmix.host.exchange.errors import ServerLost, make, make_loss
 from pypmix.host.exchange.kinds import CANCEL, GATHER, KINDS, write_parts
 from pypmix.host.exchange.rounds import PendingContribution
@@ -83,8 +83,8 @@ UPWARDS: Field[tuple[str, bytes, int, bytes]] = message(TEXT, BYTES, NUMBER, BYT
 """The coordinator, the number of a message of contributions, and these."""
 
 
-NAMED: Field[tuple[int, str]] = message(NUMBER, TEXT)
-"""The kind and the name of a collective."""
+NAMED: Field[tuple[int, str, tuple[Proc, ...]]] = message(NUMBER, TEXT, PROCS)
+"""The kind, the name and the procs of a collective; groups of disjoint procs may have the same name."""
 
 
 def spans(count: int, place: int) -> tuple[list[int], int]:

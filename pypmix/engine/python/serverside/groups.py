@@ -311,7 +311,9 @@ class Groups(Constructing):
         """Apply an event about groups that was raised and delivered to its range."""
         if event.code == statuses.GROUP_CONSTRUCT_ABORT:
             for construct in self.under_way.get(found(event.infos, keys.GROUP_ID, str) or "", [])[:]:
-                if self.server.store.find(event.source) in construct.collective.membership.members:
+                membership = construct.collective.membership
+                # The server of a participant may have no caller that could give the construct up for all.
+                if event.source in membership.others or self.server.store.find(event.source) in membership.members:
                     construct.abort(quiet=True)
         self.records.happened(event)
         if self._inviting is not None:
