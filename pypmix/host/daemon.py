@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from pypmix.arguments import Procs
     from pypmix.engine.base import OnUpcall, Upcall
     from pypmix.host.exchange.kinds import OnAnswer
-    from pypmix.host.exchange.switch import SwitchCarrier
     from pypmix.host.feeding import Input
     from pypmix.host.job import JobLayout
     from pypmix.host.nodes import HostNode
@@ -175,6 +174,7 @@ class Daemon(ServingManager):
         self._launcher = settings.launcher[0]
         self._addresses = settings.launcher[1]
         self._carrier = _carrier(settings)
+        self._connection = _connection(settings)
         self._exchange = Exchange(self._carrier)
         self._inbox = Inbox(self._exchange, loop, {self._launcher: self._launcher})
         self._trace = load_extension("node-trace")() if settings.trace else None
@@ -255,7 +255,9 @@ class Daemon(ServingManager):
         """Take part until the launcher is lost or orders the end; nothing is left here when this returns."""
         try:
             self._exchange.start()
-            if isinstance(self._carrier, TCPCarrier):
+            if self._connection is not None:
+                self._carrier.attach(self._connection, self._launcher)
+            else:
                 self._carrier.meet(self._launcher, self._addresses)
             self.loop.watch(0, READ, self._input)
             self._listening = True
@@ -512,8 +514,7 @@ class Daemon(ServingManager):
 
     def _tell_unreached(self, _launcher: str, _data: bytes, answer: OnAnswer) -> None:
         """Report unreached servers; the answer shows that this loop runs: the carrier's thread answers in any case."""
-        unreached = self._carrier.unreached if isinstance(self._carrier, TCPCarrier) else ()
-        answer(orders.UNREACHED.write(unreached), None)
+        answer(orders.UNREACHED.write(self._carrier.unreached), None)
 
     def _signal(self, _launcher: str, data: bytes) -> None:
         nspace, numbers, signum, handled = orders.SIGNAL.read(data)
@@ -681,16 +682,20 @@ def _machine(settings: Orders, env: Mapping[str, str]) -> Machine:
     return Machine(inherited, os.path.join(folder, f"pypmix-{label}-{os.getpid()}-{os.urandom(3).hex()}"))
 
 
-def _carrier(settings: Orders) -> TCPCarrier | SwitchCarrier:
-    if settings.switch >= 0:
-        from pypmix.host.exchange.switch import SwitchCarrier
+def _connection(settings: Orders) -> socket.socket | None:
+    if settings.connection < 0:
+        return None
+    # Not for child processes.
+    os.set_inheritable(settings.connection, False)
+    return socket.socket(fileno=settings.connection)
 
-        return SwitchCarrier(settings.node, socket.socket(fileno=settings.switch), keep_alive=settings.keep_alive)
-    address = listening_address(settings.interface, settings.launcher[1])
+
+def _carrier(settings: Orders) -> TCPCarrier:
+    dials = settings.connection < 0
     return TCPCarrier(
         settings.node,
         settings.secret,
-        listen=(address, 0),
+        listen=(listening_address(settings.interface, settings.launcher[1]), 0) if dials else None,
         introducer=settings.launcher[0],
         keep_alive=settings.keep_alive,
         encrypt=settings.encrypt,

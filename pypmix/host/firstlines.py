@@ -37,8 +37,8 @@ class Orders(Record):
         relayed: Whether a relay has started it, which may be lost without the launcher.
         warm: The modules that warm ranks have imported already; None if ranks are not warm.
         trace: Whether the launcher writes a trace.
-        switch: The descriptor of a connection to the switch of the session (`pypmix.host.exchange.switch`), made by the
-            process that starts the daemon; -1 if servers are connected by TCP.
+        connection: The descriptor of a connection to the launcher (`pypmix.host.exchange.bridge`), made by the process
+            that starts the daemon; -1 if servers are connected by TCP.
     """
 
     node: str
@@ -56,7 +56,7 @@ class Orders(Record):
     relayed: bool = False
     warm: tuple[str, ...] | None = None
     trace: bool = False
-    switch: int = -1
+    connection: int = -1
 
 
 class Ready(Record):
@@ -137,7 +137,7 @@ def read_orders(line: bytes) -> Orders:
             found.get("relayed") is True,
             None if found.get("warm") is None else tuple([_text(name) for name in found["warm"]]),
             found.get("trace") is True,
-            int(found.get("switch", -1)),
+            int(found.get("connection", -1)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # Not the value itself: it may be the secret.

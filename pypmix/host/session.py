@@ -26,7 +26,7 @@ from pypmix.engine.times import KEEP_ALIVE_SECONDS
 from pypmix.host import orders
 from pypmix.host.crossings import Exchanging, merged
 from pypmix.host.elastic import Elastic, node_event
-from pypmix.host.exchange import Crossing, Exchange, TCPCarrier
+from pypmix.host.exchange import Crossing, Exchange, TCPCarrier, bridge
 from pypmix.host.exchange.coordinator import ContextIds
 from pypmix.host.exchange.limits import MAX_MESH
 from pypmix.host.firstlines import ECHO, Orders, bootstrap, first_line, read_ready
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from pypmix.engine.base import Upcall
     from pypmix.engine.common import Pending
+    from pypmix.host.exchange.bridge import ByteStream
     from pypmix.host.exchange.kinds import OnAnswer
-    from pypmix.host.exchange.switch import Switch, SwitchCarrier
     from pypmix.host.job import Application
     from pypmix.host.loop import Loop
     from pypmix.host.mapping import Mapping as Placement
@@ -115,8 +115,7 @@ class NodeSession:
         obtain: Obtains further nodes while the session runs; None if the nodes are fixed.
         release: Called with a node that has left.
         encrypt: Whether launcher and daemons encrypt their messages; by default if these leave a machine.
-        switch: Passes on the messages of launcher and daemons if these do not reach each other; `start` gives each
-            daemon a stream to it.
+        is_isolated: Whether launcher and daemons reach each other only by streams that `connect` is given.
         mesh: The number of servers, including the launcher, that are all connected with each other (`TCPCarrier`).
     """
 
@@ -135,7 +134,7 @@ class NodeSession:
         obtain: Obtain | None = None,
         release: Callable[[Node], None] = lambda _node: None,
         encrypt: bool | None = None,
-        switch: Switch | None = None,
+        is_isolated: bool = False,
         mesh: int = MAX_MESH,
     ) -> None:
         names = [node.name for node in nodes]
@@ -159,7 +158,7 @@ class NodeSession:
         self.obtain = obtain
         self.release = release
         self.encrypt = encrypt
-        self.switch = switch
+        self.is_isolated = is_isolated
         self._words: Queue[Word] = Queue()
         self._heard: Callable[[], None] = lambda: None
 
@@ -176,6 +175,10 @@ class NodeSession:
     def lost(self, name: str, reason: str) -> None:
         """Report that a node is lost."""
         self._say(lambda fleet: fleet.lose(name, reason))
+
+    def connect(self, stream: ByteStream) -> None:
+        """Connect the launcher with a daemon by a stream."""
+        self._say(lambda fleet: fleet.connect(stream))
 
     def _say(self, word: Word) -> None:
         self._words.put(word)
@@ -294,7 +297,7 @@ class Fleet(Site):
         self._secret = b""
         self._launcher: tuple[str, tuple[tuple[str, int], ...]] = (LAUNCHER, ())
         self._inbox: Inbox[RemoteNode] | None = None
-        self._carrier: TCPCarrier | SwitchCarrier | None = None
+        self._carrier: TCPCarrier | None = None
         self._exchange: Exchange | None = None
         self._crossing: Crossing | None = None
         self._failed: PMIxError | None = None
@@ -377,8 +380,10 @@ class Fleet(Site):
         """
         session = self.session
         self._secret = os.urandom(32)
-        self._carrier = self._listening(session) if session.switch is None else session.switch.carrier(LAUNCHER)
+        self._carrier = self._listening(session)
         self._exchange = exchange = Exchange(self._carrier)
+        if session.is_isolated:
+            exchange.detours.introduce_all()
         loop = self._host.server.session.loop()
         if loop is not None:
             # Messages for the server, and its answers, pass through no other thread.
@@ -414,17 +419,24 @@ class Fleet(Site):
         carrier = TCPCarrier(
             LAUNCHER,
             self._secret,
-            listen=(session.listen, 0),
+            listen=None if session.is_isolated else (session.listen, 0),
             introducer=LAUNCHER,
             mesh=session.mesh,
             keep_alive=session.keep_alive,
             encrypt=session.encrypt,
             quiet=True,
         )
+        if session.is_isolated:
+            return carrier
         host, port = carrier.address
         named = session.addresses or ((socket.gethostname(),) if host in ("0.0.0.0", "::") else (host,))
         self._launcher = LAUNCHER, tuple([(each, port) for each in named])
         return carrier
+
+    def connect(self, stream: ByteStream) -> None:
+        """Connect the launcher with a daemon by a stream."""
+        if self._carrier is not None:
+            bridge.connect(self._carrier, stream)
 
     def _tell_progress(self, after: float) -> None:
         """Show at a terminal which nodes have not joined, and again after twice the time."""
@@ -627,11 +639,8 @@ class Fleet(Site):
     def _stop(self, daemon: _Daemon, reason: str) -> None:
         """End a daemon by force, and its connections with the other servers, even if its process does not end."""
         daemon.started.stop()
-        switch, carrier = self.session.switch, self._carrier
-        if daemon.present and switch is not None:
-            switch.drop(daemon.node.hostname, reason)
-        elif daemon.present and isinstance(carrier, TCPCarrier):
-            carrier.drop(daemon.node.hostname, reason)
+        if daemon.present and self._carrier is not None:
+            self._carrier.drop(daemon.node.hostname, reason)
 
     def _part(self, daemon: _Daemon, done: Callable[[], None]) -> None:
         """Wait until a daemon has ended, its output too, and the exchange has lost it: then its name is free again."""
@@ -801,9 +810,9 @@ class Fleet(Site):
     def away(self, going: bool) -> None:
         """Report to the daemons that this process stops itself, or is back: they do not count it as lost meanwhile.
 
-        A switch cannot pass it on: it stops with this process.
+        A stream cannot pass it on: its threads stop with this process.
         """
-        if isinstance(self._carrier, TCPCarrier):
+        if self._carrier is not None:
             self._carrier.away(going)
 
     # The end

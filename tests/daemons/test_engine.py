@@ -71,7 +71,7 @@ def nodes_of(engine: Engine, direct: bool | None = None) -> Nodes:
     return Nodes(engine, found, interface="127.0.0.0/8", direct=direct)
 
 
-DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["direct", "switched"])
+DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["direct", "bridged"])
 
 
 @DIRECT
@@ -360,7 +360,7 @@ def test_a_line_that_cannot_be_read_is_answered() -> None:
 
 def test_a_daemon_that_has_ended_takes_nothing_and_no_fault_is_logged_by_the_engine() -> None:
     agent = Agent()
-    assert b"error" in agent.begin(b'{"not": "a launcher\'s line"}\n', switched=True)
+    assert b"error" in agent.begin(b'{"not": "a launcher\'s line"}\n', bridged=True)
     run = agent._run
     assert run is not None and run.process is not None
     run.process.wait(60)
@@ -376,10 +376,10 @@ def test_a_daemon_that_has_ended_takes_nothing_and_no_fault_is_logged_by_the_eng
 PRETENDS = """
 import json, os, socket, sys
 line = json.loads(sys.stdin.readline())
-with socket.socket(fileno=line["switch"]) as switch:
+with socket.socket(fileno=line["connection"]) as connection:
     print("{}", flush=True)
-    while data := switch.recv(100):
-        switch.sendall(data)
+    while data := connection.recv(100):
+        connection.sendall(data)
 """
 """A daemon that sends back what it is sent."""
 
@@ -399,7 +399,7 @@ def test_the_end_of_a_daemon_is_not_that_of_the_next_one(pretending: None, monke
     agent = Agent()
     with leftovers.nothing_left():
         for _ in range(2):
-            agent.begin(b"{}\n", b"", switched=True)
+            agent.begin(b"{}\n", b"", bridged=True)
             waiting = threading.Thread(target=agent.wait)
             waiting.start()
             first = locals().get("first") or waiting
@@ -422,10 +422,10 @@ def test_no_fault_of_a_start_is_raised_as_engines_log_the_line_then(monkeypatch:
     monkeypatch.setattr("pypmix.extras.frameworks.agent.Calls", full)
     agent = Agent()
     with leftovers.nothing_left():
-        answer = agent.begin(b"{}\n", b"function", switched=True)
+        answer = agent.begin(b"{}\n", b"function", bridged=True)
         assert b"its daemon cannot be started: can't start new thread" in answer
         for line in (b"no JSON\n", b"[1]\n"):
-            assert b"error" in agent.begin(line, switched=True)
+            assert b"error" in agent.begin(line, bridged=True)
         assert agent.wait().code == 0 and agent.idle
 
 
@@ -685,7 +685,7 @@ def test_what_a_daemon_has_sent_last_is_pulled(pretending: None) -> None:
     agent = Agent()
     found: list[DaemonEnd] = []
     with leftovers.nothing_left():
-        agent.begin(b"{}\n", switched=True)
+        agent.begin(b"{}\n", bridged=True)
         waiting = threading.Thread(target=lambda: found.append(agent.wait()))
         waiting.start()
         agent.push(b"last")

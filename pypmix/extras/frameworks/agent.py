@@ -22,7 +22,7 @@ from pypmix.engine.faults import fault
 from pypmix.engine.peeruid import is_current_user
 from pypmix.extras.frameworks.reachability import Probe, unreached
 from pypmix.host.addresses import connections, hang_up
-from pypmix.host.exchange.switch import SocketStream
+from pypmix.host.exchange import bridge
 from pypmix.standard.record import Record
 
 TYPE_CHECKING = False
@@ -83,14 +83,14 @@ class _Run:
     def __init__(self, function: bytes | None) -> None:
         self.calls = None if function is None else Calls(function)
         self.process: subprocess.Popen[bytes] | None = None
-        self.stream: SocketStream | None = None
+        self.connection: socket.socket | None = None
         self.drained = threading.Event()
         self.pushing = threading.Lock()
         self.errors = b""
         self.results = b""
         self.reader: threading.Thread | None = None
 
-    def start(self, line: bytes, switched: bool) -> bytes:
+    def start(self, line: bytes, bridged: bool) -> bytes:
         """Start the daemon, and return its answer.
 
         Raises:
@@ -98,11 +98,11 @@ class _Run:
         """
         theirs: socket.socket | None = None
         try:
-            if switched:
+            if bridged:
                 descriptors = json.loads(line)
                 ours, theirs = socket.socketpair()
-                self.stream = SocketStream(ours)
-                line = json.dumps({**descriptors, "switch": theirs.fileno()}).encode() + b"\n"
+                self.connection = ours
+                line = json.dumps({**descriptors, "connection": theirs.fileno()}).encode() + b"\n"
             process = self._open(() if theirs is None else (theirs.fileno(),))
         finally:
             if theirs is not None:
@@ -149,7 +149,7 @@ class _Run:
 
     def wait(self) -> DaemonEnd:
         """Wait for the daemon's end, and return it."""
-        process, calls, stream = self.process, self.calls, self.stream
+        process, calls, connection = self.process, self.calls, self.connection
         code = 0
         # The process is None if the daemon could not be started.
         if process is not None:
@@ -160,15 +160,15 @@ class _Run:
                 if file is not None:
                     file.close()
         self.results = NOTHING if calls is None else pickle.dumps(calls.close())
-        if stream is not None:
+        if connection is not None:
             # The launcher, if it still runs, pulls the daemon's last data.
             self.drained.wait(0.0 if process is None else CLOSE_SECONDS)
-            stream.close()
-            # The close ends a `pull` and a `push` that wait for the stream.
+            # This ends a `pull` and a `push` that wait for it.
+            hang_up(connection)
             self.drained.wait(1.0)
             with self.pushing:
-                self.stream = None
-                stream.release()
+                self.connection = None
+                connection.close()
         return DaemonEnd(code, self.errors.decode(errors="replace"), self.results[:PIECE], len(self.results))
 
     def leave(self) -> None:
@@ -218,12 +218,12 @@ class Agent:
             probe.close()
 
     def pull(self) -> bytes:
-        """Wait for data of the daemon to the switch, and return it; empty if the daemon has ended."""
+        """Wait for data of the daemon to the launcher, and return it; empty if the daemon has ended."""
         run = self._run
-        if run is None or run.stream is None:
+        if run is None or run.connection is None:
             return b""
         try:
-            data = run.stream.read()
+            data = run.connection.recv(bridge.PIECE)
         except OSError:
             data = b""
         if not data:
@@ -231,7 +231,7 @@ class Agent:
         return data
 
     def push(self, data: bytes) -> None:
-        """Send data of the switch to the daemon; waits while the daemon does not read.
+        """Send data of the launcher to the daemon, and wait while the daemon does not read; without data, hang up.
 
         Does not raise if the daemon has ended: `pull` and `wait` report the end.
         """
@@ -240,21 +240,23 @@ class Agent:
         if run is None:
             return
         with run.pushing:
-            if run.stream is None:
+            if run.connection is None:
                 return
+            if not data:
+                hang_up(run.connection)
             try:
-                run.stream.write(data)
+                run.connection.sendall(data)
             except OSError:
                 return
 
-    def begin(self, line: bytes, function: bytes | None = None, switched: bool = False) -> bytes:
+    def begin(self, line: bytes, function: bytes | None = None, bridged: bool = False) -> bytes:
         """Start the daemon, and return its answer, or an answer with the error. Does not raise.
 
         Args:
             line: The daemon's line, which contains a secret.
             function: The pickled function for ranks that request one; if it is empty, ranks stay for `call_in_ranks`;
                 None if the ranks run a program.
-            switched: Whether the daemon communicates through `pull` and `push`.
+            bridged: Whether the daemon communicates through `pull` and `push`.
         """
         # If this raised, an engine would log the call with its arguments, and so the secret.
         try:
@@ -263,7 +265,7 @@ class Agent:
                 run = self._run = _Run(function)
                 self._kept = b""
                 self._condition.notify_all()
-            return run.start(line, switched)
+            return run.start(line, bridged)
         except Exception as error:
             self.stop()
             text = f"its daemon cannot be started: {error}"

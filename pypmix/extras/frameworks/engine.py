@@ -18,7 +18,6 @@ from pypmix.extras.frameworks.agent import DaemonEnd
 from pypmix.extras.frameworks.reachability import apart
 from pypmix.extras.frameworks.world import World, decode_results, returned
 from pypmix.host.addresses import ANYWHERE, is_loopback, own_addresses
-from pypmix.host.exchange.switch import Switch
 from pypmix.host.job import Application
 from pypmix.host.local import LocalHost
 from pypmix.host.outcome import Outcome, listed
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Protocol, Self
 
+    from pypmix.host.exchange.bridge import ByteStream
     from pypmix.host.placing import NodeRequest, Obtained
 
     class Engine(Protocol):
@@ -86,7 +86,7 @@ class LentDaemon:
         line: The daemon's line.
         function: The pickled function for the ranks that request one; None for programs.
         tell: Called with the reason if the node is lost.
-        switch: The switch that relays the daemon's messages; None if the daemon uses its own connections.
+        connect: Connects the launcher with the daemon by a stream; None if the daemon uses its own connections.
 
     Attributes:
         name: The node's name.
@@ -104,7 +104,7 @@ class LentDaemon:
         line: bytes,
         function: bytes | None,
         tell: Callable[[str], None],
-        switch: Switch | None = None,
+        connect: Callable[[ByteStream], None] | None,
     ) -> None:
         self.stdin = NOT_OURS
         self.stdout, self._writer = os.pipe2(os.O_CLOEXEC)
@@ -112,8 +112,8 @@ class LentDaemon:
         self.results: dict[int, bytes] | None = None
         self._engine = engine
         self.name = node.name
-        self._arguments = line, function, switch is not None
-        self._switch = switch
+        self._arguments = line, function, connect is not None
+        self._connect = connect
         self._tell = tell
         self.lost = False
         self._trouble = f"{engine.name} has not answered the call for it"
@@ -130,8 +130,8 @@ class LentDaemon:
             if self._stopped:
                 # `stop` ran before the agent had a daemon to kill.
                 call(name, "stop")
-            if self._switch is not None:
-                self._switch.attach(_Stream(self._engine, name))
+            if self._connect is not None:
+                self._connect(_Stream(self._engine, name))
             self._tell_answer(answer)
             ended: DaemonEnd = call(name, "wait")
             self._trouble = "; ".join(ended.errors.strip().splitlines()[-1:])
@@ -206,7 +206,7 @@ class LentDaemon:
 
 
 class _Stream:
-    """The stream of a daemon to the switch, by calls of the engine (`pypmix.host.exchange.switch.Stream`)."""
+    """The bytes from and to a daemon, by calls of the engine (`pypmix.host.exchange.bridge.ByteStream`)."""
 
     def __init__(self, engine: Engine, node: str) -> None:
         self._engine = engine
@@ -222,10 +222,8 @@ class _Stream:
         self._engine.call(self._node, "push", data)
 
     def close(self) -> None:
-        """Do nothing: the calls end with the daemon, or with the node."""
-
-    def release(self) -> None:
-        """Do nothing: this stream holds no resources."""
+        """End the daemon's connection; the calls end then, or with the node."""
+        self.write(b"")
 
 
 class Nodes:
@@ -409,13 +407,14 @@ class Nodes:
         with self._alone():
             daemons: list[LentDaemon] = []
             addresses = launcher_addresses([node.addresses[-1] for node in self.nodes if node.addresses])
-            switch = None if self._is_direct(addresses) else Switch()
+            is_isolated = not self._is_direct(addresses)
 
             def start(node: Node, line: bytes) -> LentDaemon:
                 def tell(reason: str) -> None:
                     session.lost(node.name, reason)
 
-                daemons.append(LentDaemon(self._engine, node, line, function, tell, switch))
+                connect = session.connect if is_isolated else None
+                daemons.append(LentDaemon(self._engine, node, line, function, tell, connect))
                 return daemons[-1]
 
             session = NodeSession(
@@ -428,7 +427,7 @@ class Nodes:
                 patience=patience,
                 obtain=self._obtain,
                 release=self._release,
-                switch=switch,
+                is_isolated=is_isolated,
             )
             finished = threading.Event()
             looking = self._looking(session, finished)
@@ -440,8 +439,6 @@ class Nodes:
             finally:
                 finished.set()
                 self._settle(daemons, looking)
-                if switch is not None:
-                    switch.close()
             return outcome, daemons
 
     def _lacking(self, daemons: Sequence[LentDaemon]) -> str:

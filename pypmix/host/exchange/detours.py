@@ -4,7 +4,8 @@ Theory of operation
 -------------------
 A direct connection between two servers is an optimization. If a server has to send something to another one that its
 carrier has not reported for `DETOUR_SECONDS`, it asks the root for it. If the other one is present there, the two
-become present for each other, and all messages between them go through the root from then on, in order. A connection
+become present for each other, and all messages between them go through the root from then on, in order. If no two
+servers reach each other (`bridge`), the root introduces all that join, so that none has to ask. A connection
 that is made later is not used by the side that has begun the detour, so that no message overtakes an earlier one. As
 long as the detour lasts, only the root declares one of them lost to the other.
 
@@ -14,13 +15,13 @@ All of this happens in turns of the exchange.
 from __future__ import annotations
 
 from pypmix.engine.times import DECISION_SECONDS, DETOUR_SECONDS
-from pypmix.host.exchange.codec import BYTES, NAME, Field, message
+from pypmix.host.exchange.codec import BYTES, NAME, Field, many, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pypmix.host.exchange.exchange import Exchange
     from pypmix.host.exchange.kinds import OnAnswer
@@ -31,13 +32,15 @@ REACH = "pypmix.reach"
 """A request to the root for a server that the sender does not reach."""
 
 MEET = "pypmix.meet"
-"""The root's report that another server reaches the receiver through it alone."""
+"""The root's report that other servers reach the receiver through it alone."""
 
 PASS_ON, PASSED_ON = "pypmix.pass", "pypmix.passed"
 """A message for another server, and from another server."""
 
 _SERVER: Field[tuple[str, bytes]] = message(NAME, BYTES)
 """A server, and the number of its process; or a server and a message."""
+
+_SERVERS: Field[tuple[tuple[str, bytes], ...]] = many(_SERVER)
 
 
 class Detours:
@@ -59,6 +62,21 @@ class Detours:
         exchange.hear(MEET, self._meet)
         exchange.hear(PASS_ON, self._pass_on)
         exchange.hear(PASSED_ON, self._receive)
+
+    def introduce_all(self) -> None:
+        """Introduce the servers that join to each other: they reach only this one, the root; before `start`."""
+        self._exchange.watch(self._introduce)
+
+    def _introduce(self, name: str, is_present: bool) -> None:
+        others = [each for each in self._exchange.list_others() if each != name]
+        if is_present and self._exchange.has(name):
+            self._report(name, others)
+            for other in others:
+                self._report(other, (name,))
+
+    def _report(self, to: str, names: Iterable[str]) -> None:
+        servers = tuple([(name, self._membership.life_of(name)) for name in names])
+        self._exchange.outbox.aside(to, MEET, _SERVERS.write(servers))
 
     def reach(self, name: str, call: Callable[[bool], None]) -> None:
         """Call a function once a server is present, directly or through the root, or once the root does not know it."""
@@ -118,12 +136,13 @@ class Detours:
         if self._exchange.root != self._exchange.name or name not in membership.present - membership.doubted:
             answer(b"", None)
             return
-        self._exchange.outbox.aside(name, MEET, _SERVER.write((sender, membership.life_of(sender))))
+        self._report(name, (sender,))
         answer(_SERVER.write((name, membership.life_of(name))), None)
 
     def _meet(self, sender: str, data: bytes) -> None:
         if sender == self._exchange.root:
-            self._begin(*_SERVER.read(data))
+            for server in _SERVERS.read(data):
+                self._begin(*server)
 
     def _pass_on(self, sender: str, data: bytes) -> None:
         to, text = _SERVER.read(data)

@@ -165,14 +165,16 @@ class Connection:
         if dials and encrypt:
             self._secure()
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        set_keep_alive(
-            sock,
-            TCP_KEEPIDLE=keep_alive / 3,
-            TCP_KEEPINTVL=keep_alive / 6,
-            TCP_KEEPCNT=4,
-            TCP_USER_TIMEOUT=keep_alive * 1000,
-        )
+        self._is_local = sock.family == socket.AF_UNIX
+        if not self._is_local:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            set_keep_alive(
+                sock,
+                TCP_KEEPIDLE=keep_alive / 3,
+                TCP_KEEPINTVL=keep_alive / 6,
+                TCP_KEEPCNT=4,
+                TCP_USER_TIMEOUT=keep_alive * 1000,
+            )
 
     @property
     def peer(self) -> str:
@@ -276,7 +278,8 @@ class Connection:
         self.handshake.binding = self.tunnel.binding
 
     def _make_end(self, error: OSError) -> ConnectionEnd:
-        self._reset = self._reset or error.errno in RESETS
+        # No device on the way resets a connection that does not leave the machine.
+        self._reset = self._reset or (error.errno in RESETS and not self._is_local)
         found = ConnectionEnd(error.strerror or str(error), reset=self._reset)
         found.connection = self
         return found

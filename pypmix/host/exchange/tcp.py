@@ -15,7 +15,6 @@ All of these run on the carrier's thread, but for the methods of `TCPCarrier` an
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -78,6 +77,9 @@ that proves its identity within that time gets in however many others dial, and 
 
 EVERYWHERE = (addresses.ANYWHERE, "0.0.0.0")
 """The addresses that mean all addresses of this machine."""
+
+NOWHERE: Address = ("", 0)
+"""The address of a server that does not listen."""
 
 ACCEPTS = 16
 """The connections that are accepted in one turn, so that existing ones have their turn as well."""
@@ -176,13 +178,13 @@ class Entrance:
 
     Args:
         peers: The other servers.
-        listener: The socket that listens.
+        listener: The socket that listens; None if the server does not.
     """
 
-    def __init__(self, peers: Peers, listener: socket.socket) -> None:
+    def __init__(self, peers: Peers, listener: socket.socket | None) -> None:
         self.unproved = dict[Connection, None]()
         """The accepted connections that are in their handshake, the oldest first."""
-        self.listener = listener
+        self._listener = listener
         self._peers = peers
         self._ready = dict[Connection, None]()
         self._watching = False
@@ -191,27 +193,32 @@ class Entrance:
 
     def open(self) -> None:
         """Begin to accept connections."""
-        self._watching = True
-        self._peers.loop.watch(self.listener.fileno(), READ, self._accept)
+        if self._listener is not None:
+            self._watching = True
+            self._peers.loop.watch(self._listener.fileno(), READ, partial(self._accept, self._listener))
 
     def close(self) -> None:
         """Stop accepting connections."""
+        self._stop_watching()
         if self._paused is not None:
             self._paused.cancel()
-        elif self._watching:
-            self._peers.loop.unwatch(self.listener.fileno())
-        self._watching = False
         self.unproved.clear()
         self._ready.clear()
-        self.listener.close()
+        if self._listener is not None:
+            self._listener.close()
 
-    def _accept(self) -> None:
+    def _stop_watching(self) -> None:
+        if self._watching and self._listener is not None:
+            self._watching = False
+            self._peers.loop.unwatch(self._listener.fileno())
+
+    def _accept(self, listener: socket.socket) -> None:
         peers = self._peers
         for _ in range(ACCEPTS):
             if not self._make_room(len(self.unproved) >= _most_unproved()):
                 return
             try:
-                sock, address = self.listener.accept()
+                sock, address = listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     log.error("%s: no connection can be taken: %s", shown(peers.name), error)
@@ -241,14 +248,14 @@ class Entrance:
     def _pause(self, seconds: float) -> None:
         """Leave dialing servers in the system's queue for a while."""
         if self._paused is None:
-            self._peers.loop.unwatch(self.listener.fileno())
+            self._stop_watching()
             self._paused = self._peers.loop.later(seconds, self._resume)
 
     def _resume(self) -> None:
         if self._paused is not None:
             self._paused.cancel()
             self._paused = None
-            self._peers.loop.watch(self.listener.fileno(), READ, self._accept)
+            self.open()
 
     def release(self, connection: Connection) -> None:
         """Accept another connection: this one has passed its handshake, or has ended."""
@@ -745,7 +752,7 @@ class Peers:
 
     Args:
         settings: The arguments of the carrier.
-        listener: The socket that listens.
+        listener: The socket that listens; None if the server does not.
 
     Attributes:
         name: This server's name.
@@ -757,10 +764,10 @@ class Peers:
         has_ended: Whether everything is closed.
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket | None) -> None:
         self.settings = settings
         self.name = settings.name
-        self.address: Address = listener.getsockname()[:2]
+        self.address: Address = NOWHERE if listener is None else listener.getsockname()[:2]
         self.loop: Loop | Guest = Loop()
         self.streams: dict[str, Stream] = {}
         self.connections: dict[Connection, None] = {}
@@ -775,7 +782,7 @@ class Peers:
         """Set when everything is closed."""
         self.entrance, self.admission, self.dialer = Entrance(self, listener), Admission(self), Dialer(self)
         self.departure = Departure(self)
-        where = () if self.address[0] in EVERYWHERE else (self.address,)
+        where = () if self.address[0] in EVERYWHERE or listener is None else (self.address,)
         self.census = Census(self, settings.introducer, settings.mesh, where)
         self.keep_alive = KeepAlive(self, settings.keep_alive)
         self.streams_lock = threading.Lock()
@@ -793,12 +800,16 @@ class Peers:
 
     # From any thread
 
-    def post(self, call: Callable[[], None]) -> None:
-        """Call a function on the carrier's thread, while there is one."""
+    def post(self, call: Callable[[], None]) -> bool:
+        """Call a function on the carrier's thread. Return False if that has ended."""
         with self._gate:
-            if not self.has_ended:
-                with contextlib.suppress(NotInitialized):
-                    self.loop.post(call)
+            if self.has_ended:
+                return False
+            try:
+                self.loop.post(call)
+            except NotInitialized:
+                return False
+            return True
 
     def send(self, to: str, message: bytes) -> None:
         """Send a message to a server, if it is present."""
@@ -864,6 +875,14 @@ class Peers:
             self._acknowledge(stream)
         self.keep_alive.turn()
         self.loop.later(self.keep_alive.every, self.turn)
+
+    def attach(self, sock: socket.socket, to: str) -> None:
+        """Use a connection that was made elsewhere; see `TCPCarrier.attach`."""
+        handshake = Handshake(self.name, self.settings.secret, to=to, progress=self.admission.progress(None))
+        connection = Connection(sock, handshake)
+        self.begin(connection, READ | WRITE, self.settings.keep_alive)
+        if to:
+            self.send_handshake(connection, handshake.begin())
 
     def begin(self, connection: Connection, events: int, seconds: float) -> None:
         """Watch a new connection, whose handshake has some seconds."""
@@ -1117,7 +1136,7 @@ class TCPCarrier:
         secret: Known to all servers of the session alone: at least 16 bytes.
         peers: The addresses of the other servers, by name. Each server dials all it knows, so of any two it is
             enough that one knows the other. They need not listen yet, and host names need not be resolvable yet.
-        listen: The host and port to listen on; port 0 takes a free one.
+        listen: The host and port to listen on; port 0 takes a free one. None if the server does not listen.
         max_message: The longest message, in bytes.
         max_backlog: How many bytes may wait for a server before it is dropped.
         introducer: The name of the server that introduces all others to each other, such as a launcher: they all
@@ -1140,7 +1159,7 @@ class TCPCarrier:
         secret: bytes,
         *,
         peers: Mapping[str, Address] | None = None,
-        listen: Address = ("127.0.0.1", 0),
+        listen: Address | None = ("127.0.0.1", 0),
         max_message: int = MAX_MESSAGE,
         max_backlog: int = MAX_BACKLOG,
         introducer: str = "",
@@ -1159,8 +1178,10 @@ class TCPCarrier:
         """Whether it runs on the loop of another part."""
         self._thread: threading.Thread | None = None
         self._thread_number: int | None = None
-        listener = addresses.listen(listen)
-        listener.setblocking(False)
+        listener = None
+        if listen is not None:
+            listener = addresses.listen(listen)
+            listener.setblocking(False)
         self._peers = Peers(settings, listener)
         self.address: Address = self._peers.address
         """Where this server listens: host and port."""
@@ -1233,6 +1254,18 @@ class TCPCarrier:
         places = check_name(name), tuple(addresses)
         if places[1]:
             self._peers.post(lambda: self._peers.dialer.meet(*places, 0))
+
+    def attach(self, sock: socket.socket, to: str = "") -> None:
+        """Use a connection that was made elsewhere, such as one of a pair of sockets; after `listen`.
+
+        It is not encrypted, and its end is the loss of its server.
+
+        Args:
+            sock: The socket, which belongs to the carrier from here on.
+            to: The name of the server at its other end, if this side begins the handshake.
+        """
+        if not self._peers.post(lambda: self._peers.attach(sock, to)):
+            sock.close()
 
     def drop(self, name: str, reason: str) -> None:
         """End the connection with a server that counts as lost: the others lose it as well, and it leaves."""
@@ -1336,9 +1369,9 @@ def _listening_address(address: Address, sock: socket.socket) -> Address:
     return (here, address[1]) if address[0] in (*EVERYWHERE, here) else ("", 0)
 
 
-def _check_addresses(peers: Mapping[str, Address], listen: Address) -> None:
+def _check_addresses(peers: Mapping[str, Address], listen: Address | None) -> None:
     """Raise if an address of a carrier is not one, or the name of a peer cannot be one."""
-    for place in (listen, *peers.values()):
+    for place in peers.values() if listen is None else (listen, *peers.values()):
         if not isinstance(place, tuple | list) or [type(part) for part in place] != [str, int]:
             raise TypeError(f"a server listens at a host and a port, such as ('127.0.0.1', 0), not at {place!r:.80}")
     for other in peers:
