@@ -54,6 +54,8 @@ class Node:
         self.gone = set()
         self.asked = []
         self.exchange = Exchange(world.hub.carrier(name), later=world.clock.later, now=world.clock.time)
+        if world.isolated and name == LAUNCHER:
+            self.exchange.detours.introduce_all()
         self.crossing = Crossing(self, self.exchange, launcher=LAUNCHER if world.launched else "")
         self.exchange.handle(DESCRIBE, self.described)
         self.exchange.hear(FORGET, lambda _sender, nspace: self.crossing.deregister(nspace.decode()))
@@ -95,11 +97,13 @@ class World:
         random: The source of what happens.
         servers: How many there are, the launcher's apart.
         hub: How their messages travel.
+        isolated: Whether they reach only the launcher.
     """
 
-    def __init__(self, random, servers, hub=None):
+    def __init__(self, random, servers, hub=None, *, isolated=False):
         self.random = random
-        self.launched = random.random() < 0.5
+        self.isolated = isolated
+        self.launched = isolated or random.random() < 0.5
         self.jobs = []
         self.hub = hub or Hub(delay=lambda _from, _to: random.choice((0.0, 0.01, 0.1, 1.0)) * random.random())
         self.clock = self.hub.clock

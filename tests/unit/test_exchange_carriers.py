@@ -10,7 +10,6 @@ import pytest
 
 from pypmix.engine.python.reactor import Guest, Reactor
 from pypmix.host.exchange import Hub, TCPCarrier, tcp
-from pypmix.host.exchange.switch import Switch
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -72,20 +71,7 @@ class GuestSession(FolderSession):
             reactor.stop()
 
 
-class SwitchSession:
-    """Carriers that a switch connects."""
-
-    def __init__(self, _tmp_path):
-        self._switch = Switch()
-
-    def carrier(self, name):
-        return self._switch.carrier(name)
-
-    def close(self):
-        self._switch.close()
-
-
-CARRIERS = {"hub": HubSession, "tcp": FolderSession, "tcp on a server": GuestSession, "switch": SwitchSession}
+CARRIERS = {"hub": HubSession, "tcp": FolderSession, "tcp on a server": GuestSession}
 
 
 class Listener:

@@ -22,7 +22,7 @@ These are the ways of starting, and their roots:
 
     ====================================================================  ==========================================
     pypmix run with --host, ssh, Slurm, Flux, PRRTE, symmetric            the launcher; its loss ends the session
-    Kubernetes, Dask and Ray, where daemons may reach the launcher alone  the launcher, over its `switch` or detours
+    Kubernetes, Dask and Ray, where daemons may reach the launcher alone  the launcher, over detours (`bridge`)
     nodes that are added later (`grow`), and tools on any node            the launcher introduces them (`introduce`)
     --nodes, within one process                                           the first node
     --join, hosts of users                                                the first server by name; the next one takes

@@ -6,6 +6,7 @@ any other connection (`TCPCarrier.attach`), and the servers exchange messages th
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
@@ -45,12 +46,14 @@ def connect(carrier: TCPCarrier, stream: ByteStream) -> None:
         try:
             while data := ours.recv(PIECE):
                 stream.write(data)
-            stream.close()
         except Exception as error:
             # Streams have exceptions of many kinds for a loss. The last messages of the server may still arrive.
             log.info("%s: a stream takes no more bytes: %s", shown(carrier.name), error)
-            while ours.recv(PIECE):
-                continue
+            with contextlib.suppress(OSError):
+                while ours.recv(PIECE):
+                    continue
+        with contextlib.suppress(Exception):
+            stream.close()
 
     def pull() -> None:
         pushing = threading.Thread(target=push, name="pypmix-bridge", daemon=True)

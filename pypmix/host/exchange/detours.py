@@ -75,6 +75,8 @@ class Detours:
                 self._report(other, (name,))
 
     def _report(self, to: str, names: Iterable[str]) -> None:
+        # The declared losses first: a server may have joined under the name of a lost one.
+        self._exchange.state.flush()
         servers = tuple([(name, self._membership.life_of(name)) for name in names])
         self._exchange.outbox.aside(to, MEET, _SERVERS.write(servers))
 

@@ -328,7 +328,8 @@ class Membership:
                 self._leave(origin)
         elif self._concerns(name, life):
             if name not in self.doubted and origin != self.name:
-                self._exchange.outbox.aside(name, LOST, b"")
+                if name not in self.detoured:
+                    self._exchange.outbox.aside(name, LOST, b"")
                 self.reasons.setdefault(name, f"it has no connection with {shown(origin)}")
             self._exchange.lose(name)
 

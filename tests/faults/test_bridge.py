@@ -1,6 +1,7 @@
-"""Proves that servers at a switch agree, whoever is killed, stopped, slow or late at which moment, the switch included.
+"""Proves that servers that reach only the root agree, whoever is killed, stopped, slow or late, the root included.
 
-The switch, the carriers and the exchanges are real, with their threads. Turns of the keep-alive are made by the test.
+The carriers, the exchanges and the streams between them are real, with their threads. The test makes the turns of the
+keep-alive.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ import os
 import socket
 import threading
 import time
-from itertools import combinations
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.crossing_world import World, finish, play
+from lib.crossing_world import LAUNCHER, World, finish, play
 from pypmix.host.addresses import hang_up
-from pypmix.host.exchange import Exchange, Hub
-from pypmix.host.exchange import switch as module
+from pypmix.host.exchange import Exchange, Hub, TCPCarrier, bridge
 from pypmix.host.exchange.keepalive import LOST
-from pypmix.host.exchange.switch import SocketStream, Switch, SwitchCarrier
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,8 +27,8 @@ ROUNDS = int(os.environ.get("PYPMIX_FAULT_ROUNDS", "0")) or 24
 BLOCKS = 4
 PATIENCE = 60.0
 NEVER = 1e6
-WAITING = 3000
-"""Bytes that wait for a server from which on those that send to it are held: a few messages."""
+SECRET = b"a secret of the session"
+ROOT = "root"
 
 LEFT, KILLED, LOSS = "left", "killed", "loss"
 
@@ -45,26 +43,26 @@ def until(condition):
     return True
 
 
-class Line(SocketStream):
+class Line:
     """The stream of a server, which may be slow, and stand still as if the server were stopped."""
 
     def __init__(self, connection, pause):
-        super().__init__(connection)
+        self.connection = connection
         self.goes = threading.Event()
         self.goes.set()
         self.pause = pause
 
     def read(self):
-        data = super().read()
+        data = self.connection.recv(1 << 16)
         self._stand()
         return data
 
     def write(self, data):
         self._stand()
-        super().write(data)
+        self.connection.sendall(data)
 
     def close(self):
-        super().close()
+        hang_up(self.connection)
         self.goes.set()
 
     def _stand(self):
@@ -79,6 +77,7 @@ class Server:
     Attributes:
         end: How it has ended, empty while it lives.
         patient: Whether it had the time to say its last words.
+        joined: Whether the root has it, as of the last turn.
         stood: Whether it may have stood still since it was last known to have answered.
         owed: The requests that it has made, with their answers.
     """
@@ -86,21 +85,32 @@ class Server:
     def __init__(self, session, name):
         self.name = name
         self.end = ""
-        self.stood = self.patient = False
+        self.stood = self.patient = self.joined = False
         self.log = []
         self.said = 0
         self.to = {}
         self.owed = []
-        ours, theirs = socket.socketpair()
-        self.line = Line(ours, session.chance.choice((0, 0, 0, 0.002)))
-        session.switch.attach(self.line)
-        self.carrier = SwitchCarrier(name, theirs, keep_alive=NEVER)
+        self.carrier = TCPCarrier(name, SECRET, listen=None, introducer=ROOT, keep_alive=NEVER)
         self.exchange = exchange = Exchange(self.carrier)
+        exchange.follow(ROOT)
+        if name == ROOT:
+            exchange.detours.introduce_all()
         exchange.hear("all", lambda who, data: self.log.append((who, "all", int(data[:8]))))
         exchange.hear("one", lambda who, data: self.log.append((who, "one", int(data[:8]))))
         exchange.handle("double", lambda who, data, reply: reply(2 * data, None))
         exchange.watch(lambda who, here: self.log.append((who, "here" if here else "gone", 0)))
         exchange.start()
+        ours, theirs = socket.socketpair()
+        self.line = Line(ours, session.chance.choice((0, 0, 0, 0.002)))
+        if name == ROOT:
+            theirs.close()
+        else:
+            bridge.connect(session.root.carrier, self.line)
+            self.carrier.attach(theirs, ROOT)
+
+    def turn(self):
+        """Make a turn of its keep-alive."""
+        self.carrier._peers.post(self.carrier._peers.keep_alive.turn)
 
     @property
     def stands(self):
@@ -129,15 +139,15 @@ class Server:
 
 
 class Session:
-    """Some servers and their switch."""
+    """Some servers and the root."""
 
     def __init__(self, seed):
         self.chance = Random(seed)
-        self.switch = Switch(keep_alive=NEVER)
-        self.switch_lost = False
+        self.root_lost = False
         self.made = []
         self.names = 0
-        self.closing = []
+        self.join(ROOT)
+        self.root = self.made[0]
         for _ in range(self.chance.randint(2, 7)):
             self.join(self._name())
 
@@ -152,36 +162,37 @@ class Session:
     def join(self, name):
         self.made.append(Server(self, name))
 
-    def streams(self):
-        with self.switch._gate:
-            return [line.stream for line in self.switch._lines]
-
     def turn(self):
         """A turn of the keep-alive: whoever lives and does not stand still has answered at its end."""
-        self.switch._turn(0.01, False)
-        lively = [server.line for server in self.live if not server.stands]
+        members = [server for server in self.live if server is not self.root]
+        lively = [server.name for server in members if not server.stands]
+        # Each takes part by now, unless it stands still.
+        assert until(lambda: set(lively) <= set(self.root.carrier.members)), (lively, self.root.carrier.members)
+        self.root.turn()
+        posted = threading.Event()
+        self.root.carrier._peers.post(posted.set)
+        assert posted.wait(PATIENCE)
 
         def answered():
-            with self.switch._gate:
-                return all(
-                    line.signs != line.seen or line.gone or line.stream not in lively for line in self.switch._lines
-                )
+            streams = [stream for stream in list(self.root.carrier._peers.streams.values()) if stream.name in lively]
+            # Only those that were silent are asked.
+            return all(not stream.silent or stream.signs != stream.seen for stream in streams)
 
         assert until(answered), "one that lives does not answer"
-        left = self.streams()
-        for server in self.live:
-            if server.line not in left:
+        present = self.root.carrier.members
+        for server in members:
+            if server.joined and server.name not in present:
                 assert server.stood, "one that has answered is lost"
                 server.end = LOSS
+            server.joined = server.name in present
             server.stood = server.stands
 
     def happen(self):
         chance = self.chance
         live = self.live
-        if not live:
-            return
         server = chance.choice(live)
         other = chance.choice(live)
+        may_end = server is not self.root
         size = chance.choice((0, 0, 0, 100, 2000, 5000))
         what = chance.random()
         if what < 0.2:
@@ -195,20 +206,21 @@ class Session:
             if len(live) < 9:
                 self.join(self._name())
         elif what < 0.77:
-            if len(live) > 1:
+            if may_end:
                 server.end = KILLED
-                hang_up(server.carrier._connection)
+                hang_up(server.line.connection)
         elif what < 0.81:
-            if len(live) > 1 and not server.stands:
+            if may_end and not server.stands and server.exchange.has(ROOT):
                 server.broadcast()
                 server.end = LEFT
                 server.patient = not any(each.stands for each in self.made)
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(module, "LINK_LINGER_SECONDS", PATIENCE if server.patient else 0.02)
+                    linger = PATIENCE if server.patient else 0.02
+                    patch.setattr("pypmix.host.exchange.tcp.LINK_LINGER_SECONDS", linger)
                     server.exchange.close()
-                assert not server.patient or until(lambda: server.line not in self.streams())
+                assert not server.patient or until(lambda: server.name not in self.root.carrier.members)
         elif what < 0.87:
-            if len([each for each in live if not each.stands]) > 1:
+            if may_end:
                 server.line.goes.clear()
                 server.stood = True
         elif what < 0.92:
@@ -249,7 +261,7 @@ class Session:
     def check(self):
         """What each has heard is whole and in order, what it has asked was answered once, and last words were heard.
 
-        A switch that was lost may have had some of these still.
+        A root that was lost may have had some of these still.
         """
         for server in self.live:
             assert until(lambda one=server: all(answers for _, answers in one.owed)), (server.name, server.owed)
@@ -267,7 +279,7 @@ class Session:
                     assert who in here, (server.name, who, what, number)
                     assert last.get((who, what), number - 1) == number - 1, (server.name, who, what, number)
                     last[who, what] = number
-        for server in () if self.switch_lost else self.made:
+        for server in () if self.root_lost else self.made:
             if server.patient and server.said > 1:
                 # Whoever has heard it before has heard its last word before it went.
                 for other in self.live:
@@ -275,21 +287,22 @@ class Session:
                     if server.said - 1 in words:
                         assert words[-1] == server.said, (other.name, server.name, server.said, other.log)
 
-    def lose_switch(self, silent):
-        """The process of the switch is killed, or it stands still for good."""
-        self.switch_lost = True
+    def lose_root(self, silent):
+        """The process of the root is killed, or it stands still for good."""
+        self.root_lost = True
+        self.root.end = KILLED
         live = self.live
         if silent:
             for server in live:
                 server.line.goes.clear()
         else:
-            for line in list(self.switch._lines):
-                hang_up(line.stream._connection)
+            for server in live:
+                hang_up(server.line.connection)
 
         def alone(server):
             if silent:
-                # Time goes on: what the switch was about to write may still be heard after some turns.
-                server.carrier._loop.post(server.carrier._turn)
+                # Time goes on: what the root was about to send may still be heard after some turns.
+                server.turn()
             return server.exchange.members == (server.name,)
 
         for server in live:
@@ -306,8 +319,8 @@ class Session:
         for thread in threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "one does not end"
-        self.switch.close()
-        assert until(lambda: not self.switch._lines), "the switch holds a stream"
+        for server in self.made:
+            server.line.connection.close()
 
 
 def live(seed):
@@ -320,15 +333,14 @@ def live(seed):
             session.agree()
             session.check()
         if session.chance.random() < 0.6:
-            session.lose_switch(session.chance.random() < 0.5)
+            session.lose_root(session.chance.random() < 0.5)
             session.check()
     finally:
         session.close()
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_whoever_is_lost_at_a_switch(block, monkeypatch):
-    monkeypatch.setattr(module, "MAX_WAITING", WAITING)
+def test_whoever_is_lost_at_a_root(block):
     before = threading.active_count()
     for seed in range(block, ROUNDS, BLOCKS):
         try:
@@ -339,32 +351,32 @@ def test_whoever_is_lost_at_a_switch(block, monkeypatch):
 
 
 class Star(Hub):
-    """A simulation of servers at a switch: all that is sent goes through one place, in one order for each receiver.
+    """A simulation of servers that reach only the launcher, each at its own pace.
 
     Args:
-        random: What delays are drawn from: each server has its own pace, both ways.
+        random: What delays are drawn from.
     """
 
     def __init__(self, random):
-        super().__init__()
-        self._random = random
-        self._paces = {}
-        self._free = {}
+        paces = {}
 
-    def _carry(self, sender, receiver, call):
-        self._way(("up", sender.name), lambda: self._way(("down", receiver.name), call))
+        def delay(sender, receiver):
+            pace = paces.setdefault((sender, receiver), random.choice((0.0, 0.001, 0.01, 0.3)))
+            return pace * random.random()
 
-    def _way(self, way, call):
-        pace = self._paces.setdefault(way, self._random.choice((0.0, 0.001, 0.01, 0.3)))
-        due = self._free[way] = max(self._free.get(way, 0.0), self.clock.now + pace * self._random.random())
-        self.clock.at(due, call)
+        super().__init__(delay=delay)
+
+    def _pass(self, sender, receiver, call):
+        if LAUNCHER in (sender.name, receiver.name):
+            super()._pass(sender, receiver, call)
 
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(0, 6), st.integers(0, 4), st.booleans())
-def test_what_crosses_over_a_switch_ends_once_for_all_alike(seed, servers, departures, losses, killed):
+def test_what_crosses_over_a_root_ends_once_for_all_alike(seed, servers, departures, losses, killed):
     random = Random(seed)
-    world = World(random, servers, Star(random))
+    world = World(random, servers, Star(random), isolated=True)
+    assert all(set(node.exchange.members) == set(world.names) for node in world.nodes.values())
     operations = play(world, 10, silent=True)
     for proc in random.sample(sorted(world.where), min(departures, len(world.where))):
         world.later(2, lambda proc=proc: world.depart(proc))
@@ -373,8 +385,8 @@ def test_what_crosses_over_a_switch_ends_once_for_all_alike(seed, servers, depar
     if not killed:
         finish(world, operations)
         return
-    # The switch: each is alone then.
-    world.later(3, lambda: [world.hub.part(*pair) for pair in combinations(world.names, 2)])
+    # The root: each is alone then.
+    world.later(3, lambda: world.hub.lose(LAUNCHER))
     world.clock.run()
     assert world.clock.now < 1000
     for node in world.nodes.values():
