@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
@@ -447,7 +448,8 @@ def test_a_daemon_that_is_given_up_before_it_has_begun_does_not_stay(
     with leftovers.nothing_left():
         with nodes_of(engine, direct) as nodes, pytest.raises(PMIxError, match="n1-2 did not join within 3 s") as late:
             nodes.run(["true"], patience=3)
-        assert "node n1-2: its daemon cannot be started: an engine has not answered" in str(late.value)
+        # The other one may be late, too, on a busy machine.
+        assert re.search("node n1(-2)?: its daemon cannot be started: an engine has not answered", str(late.value))
         begin.set()
     assert all(agent.idle for agent in engine.agents.values())
 
@@ -593,7 +595,7 @@ def test_a_node_is_lost_for_the_reason_that_the_engine_tells() -> None:
     for _ in range(3):
         engine = Losing()
         with leftovers.nothing_left():
-            outcome = nodes_of(engine).run(["sleep", "60"])
+            outcome = nodes_of(engine).run(["sleep", "600"])
             engine.agents["n1-2"].wait()
         assert "with node n1-2: the engine has lost it: ValueError: it has gone" in outcome.reason, outcome
 

@@ -184,7 +184,7 @@ class Entrance:
     def __init__(self, peers: Peers, listener: socket.socket | None) -> None:
         self.unproved = dict[Connection, None]()
         """The accepted connections that are in their handshake, the oldest first."""
-        self._listener = listener
+        self.listener = listener
         self._peers = peers
         self._ready = dict[Connection, None]()
         self._watching = False
@@ -193,9 +193,9 @@ class Entrance:
 
     def open(self) -> None:
         """Begin to accept connections."""
-        if self._listener is not None:
+        if self.listener is not None:
             self._watching = True
-            self._peers.loop.watch(self._listener.fileno(), READ, partial(self._accept, self._listener))
+            self._peers.loop.watch(self.listener.fileno(), READ, self._accept)
 
     def close(self) -> None:
         """Stop accepting connections."""
@@ -204,21 +204,22 @@ class Entrance:
             self._paused.cancel()
         self.unproved.clear()
         self._ready.clear()
-        if self._listener is not None:
-            self._listener.close()
+        if self.listener is not None:
+            self.listener.close()
 
     def _stop_watching(self) -> None:
-        if self._watching and self._listener is not None:
+        if self._watching and self.listener is not None:
             self._watching = False
-            self._peers.loop.unwatch(self._listener.fileno())
+            self._peers.loop.unwatch(self.listener.fileno())
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
         peers = self._peers
+        assert self.listener is not None
         for _ in range(ACCEPTS):
             if not self._make_room(len(self.unproved) >= _most_unproved()):
                 return
             try:
-                sock, address = listener.accept()
+                sock, address = self.listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     log.error("%s: no connection can be taken: %s", shown(peers.name), error)
