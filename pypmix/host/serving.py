@@ -97,26 +97,31 @@ class ServingManager(Manager):
     def upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer an upcall of a node's server, on the engine's thread."""
         op = upcall.op
-        if isinstance(op, LIVES):
+        kind = type(op)
+        if kind in LIVES:
             self.note(node, op)
             upcall.reply()
             return
-        if is_debug_event(op):
+        if kind.__name__ == NOTIFY and op.code in DEBUG_EVENTS:  # type: ignore[attr-defined]
             self.note_debug_event(upcall)
         self.answer_upcall(node, upcall)
 
     def answer_upcall(self, node: HostNode, upcall: Upcall) -> None:
         """Answer an upcall that has been noted, on the engine's thread."""
         op = upcall.op
+        kind = type(op).__name__
         # The servers have passed a release on; the others get what a daemon's clients raised from that daemon.
-        if is_debug_event(op) and not (op.code == DEBUGGER_RELEASE and node.here):  # type: ignore[attr-defined]
+        if kind == NOTIFY and is_debug_event(op) and not (op.code == DEBUGGER_RELEASE and node.here):  # type: ignore[attr-defined]
             upcall.reply()
             return
-        kind = type(op).__name__
         crossings = self._crossings
-        if crossings is not None and crossings.prompt and crossings.answer(node, upcall):
+        if crossings is None:
+            is_inline = kind in INLINE and not self.native
+        elif crossings.prompt and crossings.answer(node, upcall):
             return
-        if kind in INLINE and crossings is None and not self.native:
+        else:
+            is_inline = False
+        if is_inline:
             # At most a number is requested, and two more thread switches would delay it.
             function = answertable.functions.get(type(op))
             if function is None:

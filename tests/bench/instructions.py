@@ -6,8 +6,9 @@
 `--against` names the interpreter of another checkout's environment, such as that of the commit before a change. Counts
 do not depend on how busy the machine is, as times do. They are valgrind's (cachegrind), of the Python engine: an
 operation's are the difference between a short and a long run, and "start" is all that a rank and `pypmix run` do for
-a job that only opens and closes. `--traced` compares a job with the same one under `pypmix run --trace`: its server's
-count has what is written when the job is over, and `traced.py` tells what fences wait for.
+a job that only opens and closes. The server's are those of all threads of its process. `--traced` compares a job with
+the same one under `pypmix run --trace`: its server's count has what is written when the job is over, and `traced.py`
+tells what fences wait for.
 """
 
 from __future__ import annotations
@@ -57,6 +58,23 @@ def rank(kind: str, rounds: int) -> None:
         me.fence()
 
 
+def serve(arguments: list[str]) -> None:
+    """Be `pypmix`, as if the counted program were as fast as usual.
+
+    It is 50 times slower, and valgrind has no pidfds: without this, much of the count would be charges for long turns,
+    and looks whether a rank has ended.
+    """
+    import pypmix.engine.python.node as node
+    import pypmix.engine.python.server as server
+    import pypmix.host.processes as processes
+    from pypmix.cli.main import main as pypmix
+
+    node.CHARGED_SECONDS = server.CHARGED_SECONDS = 1.0
+    processes.POLL = 0.5
+    sys.argv = ["pypmix", *arguments]
+    pypmix()
+
+
 def counted(python: str, kind: str, ranks: int, rounds: int, side: str, traced: bool) -> int:
     """The instructions of the last rank, or of the server, of one job.
 
@@ -69,9 +87,9 @@ def counted(python: str, kind: str, ranks: int, rounds: int, side: str, traced: 
             script = f'test "$PMIX_RANK" = {ranks - 1} || shift {len(count)}; exec "$@"'
             job = ["sh", "-c", script, "sh", *count, *job]
         trace = ["--trace", f"{folder}/trace.json"] if traced else []
-        command = [python, "-m", "pypmix", "run", *trace, "-n", str(ranks), *job]
-        if side == "server":
-            command = [*count, *command]
+        is_counted = side == "server"
+        program = [os.path.abspath(__file__), "--serve"] if is_counted and kind != "start" else ["-m", "pypmix"]
+        command = [*(count if is_counted else []), python, *program, "run", *trace, "-n", str(ranks), *job]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYPMIX_ENGINE": "python"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a start finds compiled modules where they were installed
         # `python -m` looks into the working directory first: from a checkout, both would run the code of that checkout.
@@ -93,6 +111,9 @@ def per_operation(python: str, traced: bool, kind: str, ranks: int, side: str) -
 
 def main() -> None:
     """Print the counts, and their ratios to those of the other installation."""
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", help="the interpreter of the installation to compare with")
     parser.add_argument("--traced", action="store_true", help="compare with the same jobs, traced")

@@ -168,6 +168,7 @@ class Peer:
     """
 
     __slots__ = (
+        "_now",
         "_pending",
         "backlog",
         "buffer_type",
@@ -194,6 +195,7 @@ class Peer:
 
     def __init__(self, server: Node, link: Link, process: Process, release: Release, hello: Hello) -> None:
         self.server = server
+        self._now = server.clock.now
         self.link = link
         self.process = process
         self.release = release
@@ -218,8 +220,7 @@ class Peer:
 
     def received(self, data: bytes) -> None:
         """Handle received bytes, and count the time of that against the turn of the proc."""
-        now = self.server.clock.now
-        began = now()
+        began = self._now()
         reader = self.reader
         size = len(data)
         if size >= 16 and not reader.held and not self.backlog and self.process.spent <= TURN_SECONDS:
@@ -231,7 +232,7 @@ class Peer:
                 self._read(data)
         else:
             self._read(data)
-        took = now() - began
+        took = self._now() - began
         if took > CHARGED_SECONDS:
             self.server.charge(self.process, took)
 

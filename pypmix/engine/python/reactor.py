@@ -617,9 +617,10 @@ class Reactor:
                     self._happened(link, event)
                 else:
                     unnamed.append((link, event))
-            for link, event in unnamed[:MAX_UNNAMED]:
+            if unnamed:
                 # The rest is ready again in the next turn, before the connections that were served in this turn.
-                self._happened(link, event)
+                for link, event in unnamed[:MAX_UNNAMED]:
+                    self._happened(link, event)
             for fd, guest in ready:
                 # One of this turn may have forgotten it, or watch another one of the same number.
                 if guests.get(fd) is guest:
@@ -637,13 +638,15 @@ class Reactor:
             self._run_calls()
         if self.dirty:
             self._flush()
-        # A cancelled timer may end a sleep once without an effect.
         timers = self._timers
-        timeout = timers.due[0][0] - time.monotonic() if timers.due else -1.0
-        if timers.due and timeout <= 0:
-            self._run_timers()
-            self._flush()
-            timeout = max(0.0, timers.due[0][0] - time.monotonic()) if timers.due else -1.0
+        timeout = -1.0
+        if timers.due:
+            # A cancelled timer may end a sleep once without an effect.
+            timeout = timers.due[0][0] - time.monotonic()
+            if timeout <= 0:
+                self._run_timers()
+                self._flush()
+                timeout = max(0.0, timers.due[0][0] - time.monotonic()) if timers.due else -1.0
         # The thread that makes the turns does not wake itself.
         return 0.0 if self._calls else timeout
 

@@ -416,7 +416,7 @@ class Server(Node):
                 length = peer.reader.skipped.pop(tag)
                 raise self.limits.reached("committed", f"a message of {length} bytes cannot be taken in")
             # Nearly all requests begin like this; a call is saved for each.
-            plain = payload[:1] == b"\2" and peer.buffer_type == PLAIN and len(payload) > 1
+            plain = len(payload) > 1 and payload[0] == 2 and peer.buffer_type == PLAIN
             command = payload[1] if plain else peek_command(payload, peer.buffer_type)
             handler = self._handlers.get(command)
             if handler is None:

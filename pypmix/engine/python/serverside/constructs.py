@@ -237,17 +237,15 @@ class Construct:
         """Apply the request of a proc that is about to join."""
         if self.plan is not plan:
             self.plan = None if self.collective.arrived else plan
-        given = plan.given
-        if not given:
-            return
-        self.flags |= given & CONSTRUCT_FT
-        self.collective.ft = self.collective.ft or bool(self.flags)
-        if keys.GROUP_LEADER in given and self.declared is None:
+        if plan.ft:
+            self.flags |= plan.ft
+            self.collective.ft = True
+        if plan.leads and self.declared is None:
             self.declared = process.proc
             if self.leader is None:
                 self.leader = process.proc
             self._pass_on_leader(process)
-        if REACTS in given:
+        if plan.reacts:
             self.reacting.add(process)
 
     def _pass_on_leader(self, process: Process) -> None:

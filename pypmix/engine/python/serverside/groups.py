@@ -8,7 +8,7 @@ from operator import itemgetter
 from pypmix.engine.collective.machine import ABOVE, CollectiveState, Kind, Membership
 from pypmix.engine.collective.rules import CONSTRUCT, DESTRUCT, is_ft
 from pypmix.engine.common import Pending
-from pypmix.engine.groups.talk import ABSENT, DECLARES, GONE, REACTION, REACTS, SAYS, VERDICT, flag, found, procs
+from pypmix.engine.groups.talk import ABSENT, DECLARES, GONE, REACTION, SAYS, VERDICT, flag, found, procs
 from pypmix.engine.python.collectives import (
     answer_all,
     answer_failures,
@@ -104,7 +104,7 @@ class Groups(Constructing):
             return False
         elif plan.given:
             construct.called(process, plan)
-            peer.is_own_engine = peer.is_own_engine or REACTS in plan.given
+            peer.is_own_engine = peer.is_own_engine or plan.reacts
         collective.add_contribution(process, (peer, tag), False, plan.timeout, said)
         if construct is not None and collective.gone and collective.is_running:
             construct.look()
@@ -129,7 +129,7 @@ class Groups(Constructing):
             raise OutOfResources(f"there are {len(store.groups)} groups")
         if store.groups and not store.groups.keys().isdisjoint(plan.nspaces):
             plan = Plan(tuple(store.ungrouped(store.resolve(plan.named, process.proc))), plan.infos)
-        peer.is_own_engine = peer.is_own_engine or REACTS in plan.given
+        peer.is_own_engine = peer.is_own_engine or plan.reacts
         if plan.offers:
             if store.key_of(name, process.proc) is not None:
                 raise PMIxError(f"there is a group {name!r} already", status=statuses.ERR_EXISTS)
@@ -213,9 +213,10 @@ class Groups(Constructing):
                 raise NotFound(f"there is no group {called!r}")
             raise PMIxError(f"it is not a member of {called!r}", status=statuses.ERR_NOT_A_MEMBER)
         group = self.records.get(name)
-        for key, on in ((keys.GROUP_NOTIFY_TERMINATION, group.notify), (keys.GROUP_FT_COLLECTIVE, group.ft)):
-            if on and not is_set(infos, key):
-                infos = (*infos, flag(key))
+        if group.notify and not is_set(infos, keys.GROUP_NOTIFY_TERMINATION):
+            infos = (*infos, flag(keys.GROUP_NOTIFY_TERMINATION))
+        if group.ft and not is_set(infos, keys.GROUP_FT_COLLECTIVE):
+            infos = (*infos, flag(keys.GROUP_FT_COLLECTIVE))
         members, others = store.address(name)
         membership = self.server.collectives.of_group(self._destructs, name, members, others, process)
         if timeout is None:

@@ -57,6 +57,9 @@ class Plan:
         nspaces: The nspaces of the procs.
         timeout: Its time limit in seconds, 0 for none.
         given: Its directives about failures.
+        ft: Those that have an effect on the group (`CONSTRUCT_FT`).
+        leads: Whether its caller declares itself the leader.
+        reacts: Whether its caller's library sends reactions to failures.
         adds_all: Whether it adds all procs of a job.
         offers: Whether its caller does not know all future members of the group.
         numbered: Whether it asks for a context id.
@@ -73,8 +76,10 @@ class Plan:
         "_whole_replies",
         "adds_all",
         "answer",
+        "ft",
         "given",
         "infos",
+        "leads",
         "members",
         "named",
         "nspaces",
@@ -83,6 +88,7 @@ class Plan:
         "others",
         "plain",
         "question",
+        "reacts",
         "timeout",
         "version",
     )
@@ -97,6 +103,9 @@ class Plan:
         self.nspaces = frozenset([each[0] for each in named])
         self.timeout = timeout_of(infos)
         self.given = frozenset([info.key for info in infos if info.key in GIVEN and is_set((info,), info.key)])
+        self.ft = self.given & CONSTRUCT_FT
+        self.leads = keys.GROUP_LEADER in self.given
+        self.reacts = REACTS in self.given
         self.numbered = is_set(infos, keys.GROUP_ASSIGN_CONTEXT_ID)
         self.offers = not named or keys.GROUP_BOOTSTRAP in given
         self.adds_all = any(each.rank == RANK_WILDCARD for each in listed_all(infos, keys.GROUP_ADD_MEMBERS))
@@ -177,14 +186,16 @@ class Plans:
             PMIxError: Group info is not an array of infos (`ERR_BAD_PARAM`).
         """
         key = None
-        if peer.buffer_type == PLAIN and len(payload) <= MAX_PLAN and payload[2:3] == b"\2":
+        size = len(payload)
+        if 4 < size <= MAX_PLAN and peer.buffer_type == PLAIN and payload[2] == 2 and not payload[3] & 0x81:
             # The name is a string of less than 64 bytes, or it is read in the general way.
-            end = 4 + (payload[3] >> 1) if len(payload) > 3 and payload[3] < 128 and not payload[3] & 1 else 0
-            if 4 < end <= len(payload) and payload.find(0, 4) == end - 1:
+            end = 4 + (payload[3] >> 1)
+            name = payload[4 : end - 1]
+            if 4 < end <= size and not payload[end - 1] and 0 not in name:
                 key = payload[end:], command, peer.form
                 plan = self._known.get(key)
                 if plan is not None:
-                    return payload[4 : end - 1].decode("utf-8", "surrogateescape"), plan
+                    return name.decode("utf-8", "surrogateescape"), plan
         fields = fields_of(peer, command, payload)
         infos = fields["infos"]
         constructs = command == Command.GROUP_CONSTRUCT
