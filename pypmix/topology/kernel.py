@@ -182,7 +182,11 @@ def _nest(root: Object, objects: list[Object]) -> None:
     for each in objects:
         outer = root
         while True:
-            inner = next((child for child in outer.children if child.cpus & each.cpus), None)
+            for inner in outer.children:
+                if inner.cpus & each.cpus:
+                    break
+            else:
+                inner = None
             if inner is None or each.cpus & ~inner.cpus:
                 break
             outer = inner

@@ -116,9 +116,11 @@ class Object:
             >>> for each in read_machine().root.below():
             ...     print(each.type, each.number, format_list(each.cpus))
         """
-        yield self
-        for child in (*self.memory, *self.children, *self.devices, *self.others):
-            yield from child.below()
+        waiting = [self]
+        while waiting:
+            found = waiting.pop()
+            yield found
+            waiting += reversed((*found.memory, *found.children, *found.devices, *found.others))
 
     @property
     def place(self) -> Object:
@@ -210,27 +212,29 @@ def _levels(root: Object) -> list[list[Object]]:
     found = [[root]]
     rest = list(root.children)
     while rest:
-        top = rest[0]
-        for each in rest:
-            if not _is_same(each, top) and _contains_kind(each, top):
-                top = each
-        taken = [each for each in rest if _is_same(each, top)]
+        kinds = [_kind_of(each) for each in rest]
+        top = kinds[0]
+        for each, kind in zip(rest, kinds, strict=True):
+            if kind != top and _contains_kind(each, top):
+                top = kind
+        taken: list[Object] = []
         below: list[Object] = []
-        for each in rest:
-            below.extend(each.children if _is_same(each, top) else [each])
+        for each, kind in zip(rest, kinds, strict=True):
+            if kind == top:
+                taken.append(each)
+                below += each.children
+            else:
+                below.append(each)
         found.append(taken)
         rest = below
     return found
 
 
-def _is_same(one: Object, other: Object) -> bool:
-    if one.type != other.type:
-        return False
-    if one.type == GROUP:
-        return one.attributes.get("depth") == other.attributes.get("depth")
-    return True
+def _kind_of(item: Object) -> tuple[str, str | None]:
+    """Return the kind of an object: groups of different depths are on different levels."""
+    return item.type, item.attributes.get("depth") if item.type == GROUP else None
 
 
-def _contains_kind(outer: Object, kind: Object) -> bool:
-    """Return True if an object of the kind of another is somewhere below one."""
-    return any(_is_same(child, kind) or _contains_kind(child, kind) for child in outer.children)
+def _contains_kind(outer: Object, kind: tuple[str, str | None]) -> bool:
+    """Return True if an object of a kind is somewhere below one."""
+    return any(_kind_of(child) == kind or _contains_kind(child, kind) for child in outer.children)

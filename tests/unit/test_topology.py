@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lib.hardware import Layout, machine, write_files
+from lib.steps import count_calls
 from pypmix.standard.enums import DeviceType, Locality
 from pypmix.topology import devices
 from pypmix.topology.bitmaps import bitmap, format_list, format_mask, numbers, parse_list, parse_mask
@@ -127,6 +128,15 @@ def test_a_placement_reads_few_of_the_files_of_a_machine(tmp_path: Path) -> None
     assert shapes[0].gpus and shapes[1] == shapes[0].replace(gpus=())
     # Each cache has six files, of which two are needed; the other files of a core are needed all.
     assert counts[1] < 0.65 * counts[0]
+
+
+def test_a_machine_is_read_in_few_calls(tmp_path: Path) -> None:
+    files = write_files(Layout(packages=2, numa=2, l3=2, cores=8, threads=2), tmp_path)
+    found = read_machine(files)
+    every = list(found.root.below())
+    assert [each.number for each in every if each.type == PU] == [each.number for each in found.of_type(PU)]
+    assert count_calls(lambda: list(found.root.below())) <= len(every) + 1
+    assert count_calls(lambda: read_machine(files)) <= 80 * len(found.of_type(PU))
 
 
 def test_no_kernel_files(tmp_path: Path) -> None:
