@@ -284,13 +284,6 @@ class Handlers:
         """
         self._watchers.setdefault(code, []).append(watcher)
 
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Remove a watcher."""
-        watchers = self._watchers.get(code, [])
-        watchers.remove(watcher)
-        if not watchers:
-            del self._watchers[code]
-
     def screen(self, code: int, accept: Callable[[Notification], bool] | None) -> None:
         """Set a filter of the library for events of a code; rejected events are dropped.
 

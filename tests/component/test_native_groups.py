@@ -37,17 +37,14 @@ one = on(swallowing, LOAD)
 notify(1)
 until(lambda: len(swallowing) == 1)
 assert [event.code for event in watched] == [LOAD]
-# what the library wants to hear outlives the handlers, and the other way round
+# what the library wants to hear outlives the handlers
 me.run(DeregisterEventHandler(one))
 notify(2)
 until(lambda: len(watched) == 2)
 again = on(swallowing, LOAD)
-inside(lambda: events.unwatch(LOAD, watcher))
-notify(3)
 # who comes late gets what no handler has had
-until(lambda: swallowing.numbers == [1, 2, 3])
+until(lambda: swallowing.numbers == [1, 2])
 me.run(DeregisterEventHandler(again))
-assert len(watched) == 2 and LOAD not in events._interests
 me.run(Finalize())
 me.close()
 assert threading.enumerate() == [threading.main_thread()]

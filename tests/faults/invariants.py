@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from lib.group_world import is_idle
 from pypmix.engine.groups import talk
 from pypmix.engine.groups.election import FAILED
 from pypmix.standard import keys, statuses
@@ -219,7 +220,7 @@ def nothing_waits(play: Play) -> None:
         parts = machine.groups.agent._parts if machine.groups is not None else {}
         # Invitations that a program has not answered stay open, as far as it has heard.
         quiet = "standing", "joining"
-        busy = [name for name, part in parts.items() if name not in quiet and not getattr(part, "idle", True)]
+        busy = [name for name, part in parts.items() if name not in quiet and not is_idle(name, part)]
         assert not busy, f"{process.proc} is not through with {busy}"
         if "standing" in parts:
             invited = {*parts["joining"]._open.values()} if "joining" in parts else set()

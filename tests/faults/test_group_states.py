@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lib.group_changes import FOUNDERS, NAME, OTHERS, Groups
-from lib.group_world import NSPACE, Ticket, World
+from lib.group_world import NSPACE, Ticket, World, is_idle
 from lib.invitations import Life, Plan
 from lib.virtual import Programs
 from pypmix.engine.groups import election, talk
@@ -182,7 +182,7 @@ def choices() -> None:
     world = cast(4, late=(3,))
     invite(world)
     world.run(1.0)
-    assert world[2].agent.elections.idle
+    assert is_idle("election", world[2].agent.part("election"))
     arrives(world, 1, 2, CHOSEN)
     world.kill(0)
     world.run()

@@ -56,9 +56,6 @@ class Port:
     def watch(self, code: int, watcher: Any) -> None:
         self.handlers.watch(code, watcher)
 
-    def unwatch(self, code: int, watcher: Any) -> None:
-        self.handlers.unwatch(code, watcher)
-
     def submit(self, op: Any, done: Any) -> None:
         if isinstance(op, NotifyEvent):
             self.said.append(op)

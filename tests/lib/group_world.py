@@ -32,6 +32,16 @@ from pypmix.standard.types import Info, Proc, Value
 ATTEMPT = Attempt()
 """An attempt to form a group."""
 
+WORK = {
+    "admitting": ("_admissions",),
+    "election": ("_under_way", "_early"),
+    "entering": ("_entries",),
+    "inviting": ("_under_way",),
+    "joining": ("_open",),
+    "standing": ("_groups", "_expected", "_watching"),
+}
+"""Where each part of an agent keeps what it has not ended yet."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +51,11 @@ if TYPE_CHECKING:
 
 NSPACE = "job"
 SERVER = Proc("host", 0)
+
+
+def is_idle(name: str, part: Any) -> bool:
+    """Return whether a part of an agent has nothing left to do."""
+    return not any(getattr(part, attribute) for attribute in WORK.get(name, ()))
 
 
 class Timer:
@@ -250,6 +265,7 @@ class Process:
         self.proc = proc
         self.server_release = world.release
         self.support = support_of(world.adapts)
+        self.recorded = False
         self.dead = False
         self.seen: list[Notification] = []
         """What its handlers were called with."""
@@ -333,7 +349,7 @@ class Process:
     def under_way(self) -> list[str]:
         """Return which parts of its agent have something left to do."""
         parts = self._agent._parts if self._agent is not None else {}
-        return [name for name, part in parts.items() if not getattr(part, "idle", True)]
+        return [name for name, part in parts.items() if not is_idle(name, part)]
 
     # The port
 
@@ -352,9 +368,6 @@ class Process:
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         self.handlers.watch(code, watcher)
         self._know(code)
-
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        self.handlers.unwatch(code, watcher)
 
     def _know(self, code: int) -> None:
         """The server is told of a code, and brings what it has kept."""

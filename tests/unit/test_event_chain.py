@@ -687,9 +687,6 @@ def test_no_handler_keeps_an_event_from_the_library(process: Process) -> None:
     assert process.labels(-1) == ["first"]
     process.raised(-2)
     assert watched == [-1, -1]
-    process.handlers.unwatch(-1, watcher)
-    process.raised(-1)
-    assert watched == [-1, -1]
 
 
 # Against the Standard's rules

@@ -7,7 +7,7 @@ import pytest
 from lib.client_wire import ALL, ME, PEER, Wire
 from lib.fake_server import RELEASE
 from lib.group_port import A, B, C, Port, failed
-from pypmix.engine.groups.foreign.fencing import LOSS_GRACE
+from pypmix.engine.groups.foreign.constructing import LOSS_GRACE
 from pypmix.engine.groups.talk import proc
 from pypmix.engine.python.client import TIMEOUT_GRACE, Client, ServerInfo
 from pypmix.standard import attrs, codes, keys, statuses
@@ -184,7 +184,7 @@ def test_a_fence_of_a_group_that_ends_here_is_given_up():
     port = Port((5, 0, 11))
     port.built(A, B, C)
     outcome = []
-    port.agent.fencing.fence("g", Fence(), lambda result, error: outcome.append((result, error)))
+    port.agent.constructing.fence("g", Fence(), lambda result, error: outcome.append((result, error)))
     port.hear(statuses.PROC_TERMINATED, Proc("host", 0), proc(keys.EVENT_AFFECTED_PROC, C))
     port.pass_time(LOSS_GRACE)
     failed(outcome, PartialSuccess)
@@ -196,7 +196,7 @@ def test_so_is_the_fence_of_all_when_that_of_the_survivors_ends():
     port.built(A, B, C)
     outcome = []
     ft = attrs.GROUP_FT_COLLECTIVE(True)
-    port.agent.fencing.fence("g", Fence(directives=(ft,)), lambda result, error: outcome.append((result, error)))
+    port.agent.constructing.fence("g", Fence(directives=(ft,)), lambda result, error: outcome.append((result, error)))
     port.hear(statuses.PROC_TERMINATED, Proc("host", 0), proc(keys.EVENT_AFFECTED_PROC, C))
     port.asked.reverse()
     assert port.answer().procs == (A, B)

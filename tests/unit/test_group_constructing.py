@@ -388,8 +388,8 @@ def test_nobody_is_left_waiting_when_the_session_ends() -> None:
     construct = port.start(GroupConstruct("g", (A, B), (attrs.TIMEOUT(5),)))
     other = port.start(GroupConstruct("h", (A, B)))
     port.agent.handle_disconnect(None)
-    failed(construct, PMIxError)
-    failed(other, PMIxError)
+    failed(construct, LostConnection)
+    failed(other, LostConnection)
     assert not port.timers
 
 
@@ -401,7 +401,7 @@ FT = attrs.GROUP_FT_COLLECTIVE(True)
 def fenced(port: Port, *directives: Info) -> list[tuple[Any, BaseException | None]]:
     outcome: list[tuple[Any, BaseException | None]] = []
     op = Fence((Proc("g", RANK_WILDCARD),), True, directives)
-    port.agent.fencing.fence("g", op, lambda result, error: outcome.append((result, error)))
+    port.agent.constructing.fence("g", op, lambda result, error: outcome.append((result, error)))
     return outcome
 
 

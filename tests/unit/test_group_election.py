@@ -416,7 +416,7 @@ def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
 
     def begin(rank: int) -> None:
-        elections = world[rank].agent.elections
+        elections = world[rank].agent.part("election")
         elections.begin(G, P[0:3], Proc("other", 0), term=2, decided=heard[rank].append)
 
     for rank in range(3):
@@ -441,8 +441,8 @@ def test_a_choice_that_is_begun_twice_is_shown_to_the_handlers_once() -> None:
     for rank in range(2):
         world[rank].agent.standing.formed(G, (*P[0:2], leader), leader=leader)
     for _ in range(2):
-        world[0].agent.elections.begin(G, P[0:2], leader, term=2, decided=heard.append)
-    world[1].agent.elections.begin(G, P[0:2], leader, term=2, decided=lambda outcome: None)
+        world[0].agent.part("election").begin(G, P[0:2], leader, term=2, decided=heard.append)
+    world[1].agent.part("election").begin(G, P[0:2], leader, term=2, decided=lambda outcome: None)
     world.run()
     assert len(world[0].events(statuses.GROUP_LEADER_FAILED)) == 1
     assert heard == [Outcome(P[0])]
@@ -456,7 +456,7 @@ def test_who_coordinates_and_begins_last_has_heard_the_others() -> None:
     for rank in range(3):
         world[rank].agent.standing.formed(G, (*P[0:3], leader), leader=leader)
     for rank in (1, 2, 0):
-        world[rank].agent.elections.begin(G, P[0:3], leader, term=2, decided=heard.append, wishes=rank > 0)
+        world[rank].agent.part("election").begin(G, P[0:3], leader, term=2, decided=heard.append, wishes=rank > 0)
         world.run(until=world.now + 0.5)
     assert heard == [Outcome(P[1])] * 3
 
@@ -472,7 +472,7 @@ def test_one_that_has_left_the_group_is_not_waited_for() -> None:
     assert world[2].state(G) is None
     # They have not heard of that yet, and the one that has left never hears that the leader has left as well.
     for rank in range(2):
-        world[rank].agent.elections.begin(G, P[0:3], leader, term=2, decided=heard.append)
+        world[rank].agent.part("election").begin(G, P[0:3], leader, term=2, decided=heard.append)
     world.run(until=world.now + 2 * GRACE)
     assert heard == [Outcome(None, statuses.ERR_NOT_FOUND)] * 2
     at_rest(world)

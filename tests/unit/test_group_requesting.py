@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from lib.group_world import ATTEMPT, NSPACE, SERVER, Process, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Process, Ticket, World, is_idle
 from lib.virtual import Programs
 from pypmix import aio, attrs
 from pypmix.aio.operations.groups import Group
@@ -278,7 +278,7 @@ def test_there_may_be_no_such_group(make: Make) -> None:
     team.run()
     assert isinstance(ticket.error, NotFound)
     assert ticket.at is not None and ticket.at < 2 * SILENCE
-    assert team.world[5].agent.standing.idle
+    assert is_idle("standing", team.world[5].agent.standing)
 
 
 def test_a_group_that_nobody_knows_is_not_found_within_a_short_limit_either(make: Make) -> None:
@@ -287,7 +287,7 @@ def test_a_group_that_nobody_knows_is_not_found_within_a_short_limit_either(make
     team.run()
     assert isinstance(ticket.error, NotFound)
     assert ticket.at is not None and 1 <= ticket.at < 1.1
-    assert team.world[5].agent.standing.idle
+    assert is_idle("standing", team.world[5].agent.standing)
 
 
 def test_programs_on_other_libraries_do_not_answer(make: Make) -> None:
@@ -509,7 +509,7 @@ def test_an_answer_of_a_stranger_makes_nobody_a_member(make: Make) -> None:
             ("taken", ()),
         ):
             liar.notify(asks(says, P[5], number, *infos))
-        life = talk.size(talk.LIFE, team.world[5].agent.part("entering", "Entering")._entries[G].life)
+        life = talk.size(talk.LIFE, team.world[5].agent.part("entering")._entries[G].life)
         liar.notify(talk.say("enter offer", G, (P[5],)))
         liar.notify(talk.say("enter welcome", G, (P[5],), (life, talk.procs(GROUP_MEMBERSHIP, (P[5], P[7])))))
         liar.notify(talk.say("admit comes", G, (P[0],), (life,)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World, is_idle
 from pypmix.engine.groups import standing, talk
 from pypmix.engine.groups.standing import MAX_DEPARTED, Admission, Membership
 from pypmix.standard import attrs, keys, statuses
@@ -88,7 +88,7 @@ def test_the_watches_of_who_leaves_end_with_its_own_departure() -> None:
     assert team.kinds(1) == [(LEFT, (1,))]
     assert P[1] not in team.changes[1][0].state.members
     assert team.ends[1] == [None]
-    assert team.world[1].agent.standing.idle
+    assert is_idle("standing", team.world[1].agent.standing)
 
 
 def test_nobody_leaves_what_is_under_way_nor_what_it_is_not_in() -> None:
@@ -368,7 +368,7 @@ def test_a_group_that_nothing_came_of_leaves_nothing() -> None:
     late.expected(G, ATTEMPT)
     team.arrives(4, statuses.GROUP_LEFT, P[0], about(0))
     late.abandoned(G, ATTEMPT)
-    assert late.idle
+    assert is_idle("standing", late)
     late.formed(G, P[:5])
     assert team.ranks(4) == [0, 1, 2, 3, 4]
 
@@ -486,7 +486,7 @@ def test_a_group_that_is_destructed_ends_its_watches() -> None:
     team.world.run()
     assert team.kinds(0) == [(DESTRUCTED, ())]
     assert team.ends[0] == [None]
-    assert team.world[0].agent.standing.idle
+    assert is_idle("standing", team.world[0].agent.standing)
     assert team.world[0].agent.standing.names() == ()
 
 
@@ -496,7 +496,7 @@ def test_the_end_of_the_session_ends_the_watches_with_its_error() -> None:
     team.world[0].agent.handle_disconnect(lost)
     team.world.run()
     assert team.ends[0] == [lost]
-    assert team.world[0].agent.standing.idle
+    assert is_idle("standing", team.world[0].agent.standing)
 
 
 def test_a_watch_that_is_taken_back_hears_no_more() -> None:

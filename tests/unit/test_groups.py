@@ -67,22 +67,22 @@ def test_a_group_is_an_address() -> None:
 def test_who_takes_part_in_a_collective(kind: Any) -> None:
     op = kind((Proc("g", 2), ALL))
     assert addresses().translated(op).procs == tuple(sorted((FOREIGN, ALL)))
-    assert addresses(keeps=True).translated(op) is op
+    assert addresses(decides=True).translated(op) is op
     with pytest.raises(NotFound):
-        addresses(keeps=True).translated(kind((Proc("g", 3),)))
+        addresses(decides=True).translated(kind((Proc("g", 3),)))
     other = kind((ALL,))
     assert addresses().translated(other) is other
 
 
 def test_a_fence_of_a_whole_group_is_stamped_with_its_name() -> None:
-    told = addresses(stamps=True).translated(Fence((GROUP,)))
+    told = addresses(decides=True, recorded=True).translated(Fence((GROUP,)))
     assert told == Fence(tuple(sorted((PEER, ME, FOREIGN))), False, (attrs.GROUP_ID("g"),))
-    assert addresses(stamps=True).translated(Fence((GROUP, ALL))).directives == ()
+    assert addresses(decides=True, recorded=True).translated(Fence((GROUP, ALL))).directives == ()
 
 
 def test_whose_value_is_wanted() -> None:
     assert addresses().translated(Get(Proc("g", 0), "k")).proc == PEER
-    assert addresses(keeps=True).translated(Get(Proc("g", 0), "k")).proc == PEER
+    assert addresses(decides=True).translated(Get(Proc("g", 0), "k")).proc == PEER
     with pytest.raises(NotFound):
         addresses().translated(Get(Proc("g", 3), "k"))
 

@@ -50,7 +50,6 @@ class Session:
         return SimpleNamespace(
             handlers=self.handlers,
             watch=self.handlers.watch,
-            unwatch=self.handlers.unwatch,
             inside=lambda op, done: done(None, None),
         )
 

@@ -357,10 +357,6 @@ def test_no_handler_keeps_an_event_from_the_library(client: Client) -> None:
     assert client.messages() == []
     client.event(-166, attrs.EVENT_NON_DEFAULT(True))
     assert watched == [-166]
-    events.unwatch(-166, watcher)
-    assert client.messages() == []
-    client.event(-166)
-    assert watched == [-166]
 
 
 def test_what_the_library_watches_outlives_the_handlers(client: Client) -> None:
@@ -372,8 +368,6 @@ def test_what_the_library_watches_outlives_the_handlers(client: Client) -> None:
     assert client.messages() == []
     client.event(-166)
     assert len(watched) == 1
-    events.unwatch(-166, watched.append)
-    assert client.messages() == [(DEREG, {"codes": (-166,)})]
 
 
 # The end

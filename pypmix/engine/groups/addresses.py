@@ -21,21 +21,18 @@ class Addresses:
     Args:
         proc: The proc of the session.
         standing: The groups.
-        keeps: Whether names stay as they are in collectives, because the server puts the procs in their place: it
-            knows of a departure before it has all of a collective's callers, or after, but not in between.
-        stamps: Whether a fence or a connect of one whole group should carry its name beside its procs, for such a
-            server behind a library that would look up the name itself.
-        gathers: Whether the members carry out fences of whole groups, which the server does not know.
+        decides: Whether the server knows groups. Then names stay as they are in collectives, and it puts the procs in
+            their place: it knows of a departure before it has all of a collective's callers, or after, but not in
+            between. Otherwise the members carry out fences of whole groups.
+        recorded: Whether a library is between, which would look up a name itself. It gets the procs, and a fence or a
+            connect of one whole group carries the name beside them.
     """
 
-    def __init__(
-        self, proc: Proc, standing: Standing, *, keeps: bool = False, stamps: bool = False, gathers: bool = True
-    ) -> None:
+    def __init__(self, proc: Proc, standing: Standing, decides: bool = False, recorded: bool = False) -> None:
         self._proc = proc
         self._standing = standing
-        self._keeps = keeps
-        self._stamps = stamps
-        self._gathers = gathers
+        self._decides = decides
+        self._recorded = recorded
         self._connections: dict[str, tuple[Proc, ...]] = {}
         """The procs of connections, by the rank in them that they keep."""
         self._ids: dict[str, str] = {}
@@ -122,7 +119,7 @@ class Addresses:
         Returns:
             The name; an empty string if it names anything else, or if the server knows groups.
         """
-        if not self._gathers or type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
+        if self._decides or type(op) is not Fence or len(op.procs) != 1 or op.procs[0][1] != RANK_WILDCARD:
             return ""
         name: str = op.procs[0][0]
         return name if self.members(name) else ""
@@ -151,9 +148,9 @@ class Addresses:
         if not self._names_group(op.procs):
             return op
         procs = self._participants(op.procs)
-        if self._keeps:
+        if self._decides and not self._recorded:
             return op
-        if self._stamps and len(op.procs) == 1 and op.procs[0][1] == RANK_WILDCARD:
+        if self._decides and len(op.procs) == 1 and op.procs[0][1] == RANK_WILDCARD:
             stamp = Info(keys.GROUP_ID, Value(codes.STRING, op.procs[0][0]))
             return op.replace(procs=procs, directives=(*op.directives, stamp))
         return op.replace(procs=procs)

@@ -88,7 +88,7 @@ class _Admission:
 
 
 class Admitting:
-    """The admissions of one session: `agent.admitting`."""
+    """The admissions of one session: `agent.part("admitting")`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -105,11 +105,6 @@ class Admitting:
             agent.hear(says, listener)
         agent.standing.observe(self._changed)
         agent.standing.follow(self._handle_exit)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no admission is open."""
-        return not self._admissions
 
     def admit(self, op: GroupAdmit, done: Done[None]) -> None:
         """Carry out a `GroupAdmit`."""

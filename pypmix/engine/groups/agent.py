@@ -77,9 +77,6 @@ if TYPE_CHECKING:
         def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
             """Make the server send events of a code, and call the watcher with each before any handler."""
 
-        def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-            """Undo `watch`."""
-
         def submit(self, op: Op[Any], done: Done[Any]) -> None:
             """Start an operation of the engine itself: an event, a fence, a construct, a query, a get.
 
@@ -100,28 +97,31 @@ if TYPE_CHECKING:
             """Return the value that this process holds of a proc under a key."""
 
 
-CONSTRUCTING = "constructing", "Constructing"
-"""The part for constructs and destructs, which depends on the server; see `Support`."""
+CLASSES = {
+    "admitting": "Admitting",
+    "election": "Elections",
+    "entering": "Entering",
+    "inviting": "Inviting",
+    "joining": "Joining",
+    "standing": "Standing",
+}
+"""The class of each part by its module; that of `constructing` depends on the server, see `Support`."""
 
 PARTS = {
-    GroupConstruct: (*CONSTRUCTING, "construct"),
-    GroupDestruct: (*CONSTRUCTING, "destruct"),
-    GroupInvite: ("inviting", "Inviting", "invite"),
-    GroupInviteControl: ("inviting", "Inviting", "control"),
-    GroupJoin: ("joining", "Joining", "join"),
-    GroupLeave: ("entering", "Entering", "leave"),
-    GroupWatch: ("standing", "Standing", "watch"),
-    GroupUnwatch: ("standing", "Standing", "unwatch"),
-    GroupAdmit: ("admitting", "Admitting", "admit"),
-    GroupEnter: ("entering", "Entering", "enter"),
+    GroupConstruct: ("constructing", "construct"),
+    GroupDestruct: ("constructing", "destruct"),
+    GroupInvite: ("inviting", "invite"),
+    GroupInviteControl: ("inviting", "control"),
+    GroupJoin: ("joining", "join"),
+    GroupLeave: ("entering", "leave"),
+    GroupWatch: ("standing", "watch"),
+    GroupUnwatch: ("standing", "unwatch"),
+    GroupAdmit: ("admitting", "admit"),
+    GroupEnter: ("entering", "enter"),
 }
-"""The module, the class and the method of the part that carries out an operation."""
+"""The part and the method that carry out an operation."""
 
-HEARERS = {
-    "admit": ("admitting", "Admitting"),
-    "election": ("election", "Elections"),
-    "enter": ("entering", "Entering"),
-}
+HEARERS = {"admit": "admitting", "election": "election", "enter": "entering"}
 """The part for a message, by the first word of its kind: it is made when the first such message arrives."""
 
 
@@ -132,22 +132,20 @@ class Agent:
 
     Args:
         port: The session.
-        keeps: See `Addresses`.
-        stamps: See `Addresses`.
 
     Attributes:
         standing: The groups of this process.
         addresses: The procs behind the names of groups and connections.
     """
 
-    def __init__(self, port: Port, *, keeps: bool = False, stamps: bool = False) -> None:
+    def __init__(self, port: Port) -> None:
         self.port = port
         # The modules import this one, and imports run one way.
-        self.standing: Any = load("pypmix.engine.groups.standing", "Standing")(self)
+        self._parts: dict[str, Any] = {}
+        self.standing: Any = self.part("standing")
         self.addresses: Any = load("pypmix.engine.groups.addresses", "Addresses")(
-            port.proc, self.standing, keeps=keeps, stamps=stamps, gathers=not port.support.decides
+            port.proc, self.standing, port.support.decides, port.recorded
         )
-        self._parts: dict[str, Any] = {"standing": self.standing}
         self._listening = False
         self._heard: dict[str, Callable[[Notification], None]] = {}
         self._screens: dict[int, list[Callable[[Notification], bool]]] = {}
@@ -155,32 +153,16 @@ class Agent:
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Carry out an operation of `PARTS`; errors are passed to `done`, which is called where `port.enter` leads."""
-        module, name, method = PARTS[type(op)]
-        part = self._parts.get(module) or self.part(module, name)
+        module, method = PARTS[type(op)]
         try:
-            getattr(part, method)(op, done)
+            getattr(self.part(module), method)(op, done)
         except PMIxError as error:
             done(None, error)
-
-    @property
-    def elections(self) -> Any:
-        """The choice of new leaders."""
-        return self.part("election", "Elections")
-
-    @property
-    def admitting(self) -> Any:
-        """The admissions to existing groups."""
-        return self.part("admitting", "Admitting")
 
     @cached_property
     def constructing(self) -> Any:
         """The constructs and destructs."""
-        return self.part(*CONSTRUCTING)
-
-    @property
-    def fencing(self) -> Any:
-        """Fences of whole groups, for servers that do not know groups."""
-        return self.part("foreign.fencing", "Fencing")
+        return self.part("constructing")
 
     def expect(self, codes: Iterable[int]) -> None:
         """Process these events from now on; called before a handler for some of `TAKEN_IN` is registered.
@@ -190,7 +172,7 @@ class Agent:
         calls the construct.
         """
         if statuses.GROUP_INVITED in codes or statuses.GROUP_CONSTRUCT_ABORT in codes:
-            self.part("joining", "Joining")
+            self.part("joining")
         if statuses.GROUP_LEADER_SELECTED in codes:
             self.constructing.expects_leaders()
 
@@ -215,11 +197,11 @@ class Agent:
         """Return a part, or None if it has not been needed yet."""
         return self._parts.get(module)
 
-    def part(self, module: str, name: str) -> Any:
-        """Return a part, which is imported and made when it is first needed: `Name(agent)`."""
+    def part(self, module: str) -> Any:
+        """Return a part, which is imported and made when it is first needed."""
         found = self._parts.get(module)
         if found is None:
-            place, kind = self.port.support.constructing if (module, name) == CONSTRUCTING else (module, name)
+            place, kind = self.port.support.constructing if module == "constructing" else (module, CLASSES[module])
             found = self._parts[module] = load(f"pypmix.engine.groups.{place}", kind)(self)
         return found
 
@@ -259,7 +241,7 @@ class Agent:
         says = found(event.infos, SAYS, str) or ""
         part = HEARERS.get(says.partition(" ")[0])
         if part is not None:
-            self.part(*part)
+            self.part(part)
         listener = self._heard.get(says)
         if listener is not None and event.source != self.port.proc:
             listener(event)

@@ -138,13 +138,12 @@ class Constructing:
         call = self._pending.get(name)
         return call is not None and not call.withdrawn and isinstance(call.op, GroupConstruct)
 
-    def give_up(self, op: GroupConstruct | GroupDestruct) -> None:
+    def give_up(self, op: Any) -> None:
         """The caller of an operation gives up, and the server is about to be asked to withdraw it.
 
         The name is free for the caller's next operation at once.
         """
-        call = self._pending.get(op.group)
-        if call is not None and call.op is op:
+        for call in [each for each in self._pending.values() if each.op is op]:
             call.withdrawn = True
 
     def handle_disconnect(self, error: BaseException | None) -> None:

@@ -152,7 +152,7 @@ class _Election:
 
 
 class Elections:
-    """The choices of leaders that this process takes part in: `agent.elections`."""
+    """The choices of leaders that this process takes part in: `agent.part("election")`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -306,11 +306,6 @@ class Elections:
         self._results.clear()
         self._early.clear()
         self._refused.clear()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no election is in progress."""
-        return not self._under_way and not self._early
 
     # The handlers of this process
 
@@ -584,7 +579,7 @@ class Elections:
             others = [each for each in election.order if each != self._me]
             if others:
                 self._say(KNOWN, election.key, others, (_packed(infos),))
-        self._agent.part("joining", "Joining").apply_result(election.name, election.failed, infos)
+        self._agent.part("joining").apply_result(election.name, election.failed, infos)
         if key in self._under_way:
             self._check(self._under_way[key])
 
@@ -653,7 +648,7 @@ class Elections:
         state = self._agent.standing.state(name)
         if state is not None and state.leader == failed:
             return True
-        return bool(self._agent.part("joining", "Joining").follows(name, failed))
+        return bool(self._agent.part("joining").follows(name, failed))
 
     def _report(self, election: _Election, to: Proc, *, requested: bool = False) -> None:
         infos = [flag(ASKED)] if requested else []

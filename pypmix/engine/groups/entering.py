@@ -76,7 +76,7 @@ class _Entry(Attempt):
 
 
 class Entering:
-    """The waits of one session to be admitted to groups, and its departures: `agent.part("entering", "Entering")`."""
+    """The waits of one session to be admitted to groups, and its departures: `agent.part("entering")`."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -90,11 +90,6 @@ class Entering:
         agent.hear(OFFER, self._offered)
         agent.hear(WELCOME, self._welcomed)
         agent.screen(statuses.GROUP_MEMBERSHIP_UPDATE, self._announced)
-
-    @property
-    def idle(self) -> bool:
-        """Whether this process does not wait for any group."""
-        return not self._entries
 
     def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
         """Carry out a `GroupEnter`."""

@@ -22,19 +22,16 @@ from __future__ import annotations
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.constructing import wants_context_id
-from pypmix.engine.groups.election import GRACE
 from pypmix.engine.groups.standing import Attempt
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
 from pypmix.engine.groups.talk import (
     ABORT,
     REASON,
-    SAYS,
     TERM,
     event,
     flag,
     found,
-    keep,
     listed,
     named,
     proc,
@@ -221,8 +218,6 @@ class Inviting:
         self._session = urandom(6).hex()
         self._count = 0
         self._under_way: dict[str, Invitation] = {}
-        self._early: dict[tuple[str, Proc], Notification] = {}
-        """Answers that came before this process knew that it leads."""
         port = agent.port
         for says, listener in (
             (MEMBERS_KNOWN, self._knows_members),
@@ -244,11 +239,6 @@ class Inviting:
         """Return True if this process leads an invitation to a group of this name."""
         return name in self._under_way
 
-    @property
-    def idle(self) -> bool:
-        """Whether no invitation is open."""
-        return not self._under_way and not self._early
-
     def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
         for invitation in list(self._under_way.values()):
@@ -256,7 +246,6 @@ class Inviting:
             self._agent.standing.abandoned(invitation.name, invitation)
             if invitation.done is not None:
                 invitation.done(None, error if error is not None else PMIxError("the session has ended"))
-        self._early.clear()
 
     # Requests of the caller
 
@@ -332,6 +321,9 @@ class Inviting:
     ) -> None:
         """Lead an invitation whose leader has failed: all procs that had accepted accept again.
 
+        This process invites all of them again. A library of pypmix answers for its program, as soon as it knows that
+        this process leads; a program on another library decides again.
+
         Args:
             record: The invitation as this process knows it, in its own term.
             members: The invited procs.
@@ -346,18 +338,12 @@ class Inviting:
         invitation.term, invitation.version, invitation.done = record.term, record.version, done
         for each in order:
             if each != self._me:
-                invitation.step(each, Answer.WAS_INVITED)
+                invitation.step(each, Answer.IS_INVITED)
         invitation.contributions[self._me] = contributions
         self._under_way[name] = invitation
         self._ask_for_context(invitation)
         self._set_timer(invitation)
-        for key in [key for key in self._early if key[0] == name]:
-            early = self._early.pop(key, None)
-            if early is not None:
-                self._take(invitation, early)
-        if invitation.is_finished:
-            return
-        invitation.timers.append(self._port.later(GRACE, lambda: self._invite_again(invitation)))
+        self._send_invited(invitation, list(invitation.invitees))
         self._advance(invitation)
 
     def give_up(self, name: str, why: str) -> bool:
@@ -367,23 +353,6 @@ class Inviting:
             return False
         self._abort(invitation, why)
         return True
-
-    def _take(self, invitation: Invitation, early: Notification) -> None:
-        """Apply an answer that arrived before this process knew that it leads."""
-        if invitation.is_finished:
-            return
-        says = found(early.infos, SAYS, str)
-        if says == GIVES_UP:
-            self._gives_up(early)
-        elif says == UNANSWERED:
-            self._note_unanswered(early)
-        else:
-            self._note_acceptance(invitation, early)
-
-    def _invite_again(self, invitation: Invitation) -> None:
-        """Repeat the invitation for procs that have sent nothing to the new leader."""
-        # They run other libraries, or have declined.
-        self._send_invited(invitation, invitation.silent)
 
     def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
         """Invite procs; ended procs count as failed at once."""
@@ -494,19 +463,16 @@ class Inviting:
             for each in known:
                 if each not in invitation.order:
                     invitation.take_out(each)
-            for each in invitation.order:
-                if each not in known and each != self._me:
-                    invitation.step(each, Answer.WAS_INVITED)
+            new = [each for each in invitation.order if each not in known and each != self._me]
+            for each in new:
+                invitation.step(each, Answer.IS_INVITED)
+            self._send_invited(invitation, new)
             self._tell_members(invitation, [each for each in invitation.invitees if each != source])
 
     def _refuse(self, event: Notification) -> None:
-        """Answer a proc that answers an invitation that this process does not lead yet, or no longer leads."""
+        """Inform a proc that answers an invitation that this process does not lead."""
         name, token = found(event.infos, keys.GROUP_ID, str), found(event.infos, INVITATION, str)
-        if name is None or token is None:
-            return
-        if self._agent.part("joining", "Joining").may_lead(name, token):
-            keep(self._early, (name, event.source), event)
-        else:
+        if name is not None and token is not None:
             self._port.submit(say(GONE, name, (event.source,), (text(INVITATION, token),)), ignore)
 
     def _declined(self, event: Notification) -> None:
@@ -537,8 +503,6 @@ class Inviting:
             self._port.tell(invitation.answers, answer)
 
     def _handle_exit(self, proc: Proc) -> None:
-        for key in [key for key in self._early if key[1] == proc]:
-            del self._early[key]
         for invitation in list(self._under_way.values()):
             if invitation.invitees.get(proc) in (PENDING, ACCEPTED):
                 self._failed(invitation, proc, "it has ended")
@@ -705,7 +669,7 @@ class Inviting:
         without = tuple([each for each, state in states.items() if state == FAILED and not ended(each)])
         if without:
             self._send_abort(invitation, without, "the group was made without it")
-        self._agent.elections.remember(name, self._me, tuple(infos))
+        self._agent.part("election").remember(name, self._me, tuple(infos))
         results = self._agent.standing.formed(
             name,
             members,
@@ -782,8 +746,6 @@ class Inviting:
         del self._under_way[invitation.name]
         for timer in filter(None, (*invitation.timers, invitation.reminder)):
             timer.cancel()
-        for key in [key for key in self._early if key[0] == invitation.name]:
-            del self._early[key]
 
 
 def contributed(source: Proc, infos: Iterable[Info]) -> tuple[Info, ...]:

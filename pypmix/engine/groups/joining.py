@@ -78,6 +78,8 @@ class _Invited(InvitationRecord):
         self.origin = origin
         """The proc that has invited this process, by which its program knows the invitation."""
         self.leader = origin
+        self.inviter = origin
+        """The last leader that has invited this process: a new one does so when it knows that it leads."""
         self.members: tuple[Proc, ...] = ()
         """All invited procs and the leader; empty if they are not known."""
         self.contributions: tuple[Info, ...] = ()
@@ -114,6 +116,11 @@ class _Invited(InvitationRecord):
         return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
 
     @property
+    def may_answer(self) -> bool:
+        """Whether the leader waits for an answer: it lives, and has invited this process."""
+        return self.inviter == self.leader and not self.failed and not self.leads
+
+    @property
     def use(self) -> str:
         return f"the caller is about to join another group {self.name!r}" if self.joins or self.leads else ""
 
@@ -147,10 +154,6 @@ class Joining:
 
     # Questions of the other parts
 
-    def may_lead(self, name: str, token: str) -> bool:
-        """Return True if this process may be about to lead an invitation, whose leader has failed."""
-        return any((record.name, record.token) == (name, token) and record.failed for record in self._open.values())
-
     def follows(self, name: str, leader: Proc) -> bool:
         """Return True if this process is known to be invited to a group of this name by this leader."""
         return any(record.name == name and leader in (record.leader, record.origin) for record in self._open.values())
@@ -162,11 +165,6 @@ class Joining:
                 self._formed(record, infos)
             else:
                 self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, "the group was made without the caller")
-
-    @property
-    def idle(self) -> bool:
-        """Whether no invitation is open."""
-        return not self._open
 
     def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended."""
@@ -196,7 +194,7 @@ class Joining:
             )
         if record.leads and not op.accept:
             # Its handler has claimed what its program declines.
-            self._agent.part("inviting", "Inviting").give_up(record.name, op.reason or "the leader has declined")
+            self._agent.part("inviting").give_up(record.name, op.reason or "the leader has declined")
             done(None, None)
             return
         if not op.accept:
@@ -248,11 +246,9 @@ class Joining:
         seconds = timeout_in(op.directives)
         if seconds:
             record.timer = self._port.later(seconds, lambda: self._out_of_time(record, seconds))
-        if record.leads or record.failed:
-            return
-        if self._agent.standing.has_exited(record.leader):
+        if not record.leads and not record.failed and self._agent.standing.has_exited(record.leader):
             self._leader_failed(record)
-        else:
+        elif record.may_answer:
             self._send_acceptance(record)
 
     def _send_acceptance(self, record: _Invited) -> None:
@@ -267,7 +263,7 @@ class Joining:
         self._port.submit(event(statuses.GROUP_INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
 
     def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
-        leaderless, record.reason = record.failed, reason
+        may_answer, record.reason = record.may_answer, reason
         self._close(record, Invitee.DECLINES)
         self._choose_no_more(record)
 
@@ -275,10 +271,10 @@ class Joining:
             if done is not None:
                 done(None, error)
 
-        if leaderless:
-            sent(None, None)
-        else:
+        if may_answer:
             self._send_decline(record.name, record.leader, record.stamp, reason, sent)
+        else:
+            sent(None, None)
 
     def _send_decline(self, name: str, leader: Proc, stamp: tuple[Info, ...], reason: str, sent: Done[None]) -> None:
         infos = (*stamp, text(REASON, reason)) if reason else stamp
@@ -295,15 +291,15 @@ class Joining:
         )
         done, record.done = record.done, None
         if record.leads:
-            if not self._agent.part("inviting", "Inviting").give_up(record.name, why):
+            if not self._agent.part("inviting").give_up(record.name, why):
                 # The group is complete, and only the event of that is still to arrive.
                 record.done = done
                 return
         else:
-            leaderless, record.left, record.reason = record.failed, True, why
+            may_answer, record.left, record.reason = record.may_answer, True, why
             self._close(record, Invitee.TIME_OUT)
             self._choose_no_more(record)
-            if not leaderless:
+            if may_answer:
                 self._send_decline(record.name, record.leader, record.stamp, why, ignore)
         if done is not None:
             done(None, error)
@@ -325,17 +321,19 @@ class Joining:
                 and record.token == news.token
                 and (news.token or event.source in (record.origin, record.leader))
             ):
-                # The first leader repeats an invitation if the server is late; it has the answer, or will get it.
-                if news.term > 1 and record.leader == event.source and not record.failed and not record.leads:
+                # A leader repeats an invitation if the server is late; it has the answer, or will get it.
+                if news.term > 1 and record.inviter != event.source:
+                    record.inviter = event.source
                     self._answer_again(record)
                 return False
         for past in [each for each in self._past.values() if news.token and each.token == news.token]:
-            if past.term < news.term:
+            if past.inviter != event.source:
                 # A new leader does not know that this process has ended the invitation.
+                past.inviter = event.source
                 reason = past.reason or "it is not invited any more"
                 self._send_decline(name, event.source, news.stamp[:1], reason, ignore)
                 return False
-            if past.term == news.term and news.version <= past.version:
+            if news.version <= past.version:
                 # The server has kept it, and the leader has repeated it in the meantime.
                 return False
         if len(self._open) >= MAX_OPEN:
@@ -344,6 +342,9 @@ class Joining:
         return True
 
     def _answer_again(self, record: _Invited) -> None:
+        """Answer a new leader for the program, if both know that it leads."""
+        if not record.may_answer:
+            return
         if record.gives_up:
             self._port.submit(say(GIVES_UP, record.name, (record.leader,), record.stamp), ignore)
         elif record.joins:
@@ -416,7 +417,7 @@ class Joining:
                 if record.failed:
                     # Others may have got the answer that this process does not know it.
                     record.made = listed(infos, keys.GROUP_MEMBERSHIP)
-                    self._agent.elections.report(name, record.leader, infos)
+                    self._agent.part("election").report(name, record.leader, infos)
                 else:
                     self._formed(record, infos)
                 return
@@ -457,7 +458,7 @@ class Joining:
             record.step(Invitee.LEADER_FAILS)
         failed = record.leader
         # The others may know that this process leads before it knows that itself, and answer.
-        self._agent.part("inviting", "Inviting")
+        self._agent.part("inviting")
         others = [each for each in record.members if each != failed]
         if not others:
             infos = text(keys.GROUP_ID, record.name), proc(keys.EVENT_AFFECTED_PROC, failed)
@@ -466,7 +467,7 @@ class Joining:
             )
             self._end_with(record, statuses.GROUP_LEADER_FAILED, f"its leader {failed} has failed")
             return
-        self._agent.elections.begin(
+        self._agent.part("election").begin(
             record.name,
             others,
             failed,
@@ -484,8 +485,7 @@ class Joining:
         for record in list(self._open.values()):
             if record.name == name and failed in (record.leader, record.origin):
                 record.gives_up = True
-                if not record.failed and not record.leads:
-                    self._answer_again(record)
+                self._answer_again(record)
 
     def _decided(self, record: _Invited, outcome: Outcome) -> None:
         if self._open.get(record.key) is not record or not record.failed:
@@ -535,14 +535,14 @@ class Joining:
             if self._open.get(record.key) is record:
                 self._finish(record, results, error)
 
-        self._agent.part("inviting", "Inviting").take_over(record, record.members, record.contributions, done)
+        self._agent.part("inviting").take_over(record, record.members, record.contributions, done)
 
     # The end
 
     def _formed(self, record: _Invited, infos: tuple[Info, ...]) -> None:
         members = listed(infos, keys.GROUP_MEMBERSHIP)
         leader = found(infos, keys.GROUP_LEADER, Proc)
-        self._agent.elections.remember(record.name, record.leader, infos)
+        self._agent.part("election").remember(record.name, record.leader, infos)
         results: GroupResults = self._agent.standing.formed(
             record.name,
             members,

@@ -10,7 +10,7 @@ a custom range, a spawn (`addresses`). The members themselves decide admissions 
 them earlier. A server of the Python engine keeps its own record of the same events (`serverside.grouprecords`), which
 decides who takes part in a collective that names the whole group. Its answer carries the participants, and operations
 that depend on these use that answer instead of this record. Foreign servers have no such record: there the members'
-records decide the participants, too (`foreign.fencing`).
+records decide the participants, too (`foreign.constructing`).
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class Standing:
             group.ft = is_set(directives, keys.GROUP_FT_COLLECTIVE)
         self._groups[name] = group
         if group.membership.admitted:
-            _ = self._agent.admitting
+            self._agent.part("admitting")
         expected = self._expected.pop(name, None)
         if expected is None or expected.kept or self._ends > expected.since:
             self._catch_up(group, expected)
@@ -393,7 +393,7 @@ class Standing:
         electing, group.electing, group.term = group.electing, None, term
         if electing is not None:
             # An admitted member may get the choice from the registrar first, or from it alone.
-            self._agent.elections.drop(name, electing)
+            self._agent.part("election").drop(name, electing)
         failed = leader is not None and self.has_exited(leader)
         # It may have left or ended before this process gets the news that it leads.
         membership = group.membership
@@ -419,7 +419,7 @@ class Standing:
         if self.has_exited(member) or not membership.add(member, admission):
             return False
         # From now on the registrar has changes to forward.
-        _ = self._agent.admitting
+        self._agent.part("admitting")
         group.lost.pop(member, None)
         group.said[member] = infos
         group.step(States.JOINS)
@@ -506,11 +506,6 @@ class Standing:
     def observe(self, changed: Callable[[GroupChange], None]) -> None:
         """Call a part with each change of a group; the last one is `DESTRUCTED`, or this process has `LEFT`."""
         self._observers.append(changed)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no group exists or is being formed, and none is watched."""
-        return not (self._groups or self._expected or self._watching)
 
     # Operations
 
@@ -650,7 +645,7 @@ class Standing:
         if len(added) != 1 or place is None or life is None:
             return False
         news = self.admit(group, added[0], Admission(place, life), said_in(event.infos))
-        self._agent.admitting.confirm(group, event.source, added[0], life)
+        self._agent.part("admitting").confirm(group, event.source, added[0], life)
         return news
 
     def _takes_list(self, group: Group, members: tuple[Proc, ...]) -> bool:
@@ -797,7 +792,7 @@ class Standing:
                 self.led(group.name, outcome.leader, term)
 
         members = group.membership.members
-        self._agent.elections.begin(
+        self._agent.part("election").begin(
             group.name, members, failed, term=term, decided=decided, announced=announced, wishes=wishes
         )
 

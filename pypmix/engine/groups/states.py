@@ -42,7 +42,6 @@ class Answer(Machine):
     FAILED = FAILED
 
     IS_INVITED = "the leader invites it"
-    WAS_INVITED = "a leader before has invited it"
     ACCEPTS = "it accepts"
     DECLINES = "it declines"
     FAILS = "it ends, or its time runs out"
@@ -50,7 +49,6 @@ class Answer(Machine):
 
     ROWS = (
         Row(NOT_INVITED, IS_INVITED, PENDING, "`GROUP_INVITED` to it"),
-        Row(NOT_INVITED, WAS_INVITED, PENDING, "`GROUP_INVITED` to it, if it says nothing for some seconds"),
         *rows_of((PENDING, FAILED), ACCEPTS, ACCEPTED, "the invited procs, to it, if they have changed"),
         *rows_of((PENDING, ACCEPTED, FAILED), DECLINES, DECLINED, "the leader's handlers and caller"),
         *rows_of((PENDING, ACCEPTED), FAILS, FAILED, "`GROUP_INVITE_FAILED` to the leader's handlers"),

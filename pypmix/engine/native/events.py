@@ -117,11 +117,6 @@ class EventsTopic(Asking):
             op = RegisterEventHandler(_unused, (code,))
             self.drive(op, self._register_code(op, code), _unasked)
 
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Undo `watch`."""
-        self.handlers.unwatch(code, watcher)
-        self._release_codes((code,))
-
     def inside(self, op: NotifyEvent, done: Done[Any]) -> None:
         """Raise an event on behalf of the library itself; under the inbox's lock."""
         self._raised.add(op)

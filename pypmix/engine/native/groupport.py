@@ -77,9 +77,9 @@ class GroupPort:
         self.steps = Steps(self._fail)
         self.proc = session.proc
         self.server_release = session.server_release
-        support = self.support = support_of(has_own_server(session))
+        self.support = support_of(has_own_server(session))
         self.recorded = True
-        self.agent = Agent(self, stamps=support.decides)
+        self.agent = Agent(self)
         self._constructed: dict[str, tuple[Proc, ...]] = {}
         """The groups that the library has constructed, with their members at that time."""
         self._failed: dict[str, None] = {}
@@ -111,7 +111,7 @@ class GroupPort:
     def _start(self, op: Op[Any], done: Done[Any]) -> None:
         group = self.addresses.whole(op)
         if group:
-            self.agent.fencing.fence(group, op, done)
+            self.agent.constructing.fence(group, op, done)
         else:
             self.agent.start(op, done)
 
@@ -122,12 +122,9 @@ class GroupPort:
             for op, meant in list(self._outside.values()):
                 if meant != done:
                     continue
-                if isinstance(op, ops.Fence):
-                    self.agent.fencing.give_up(op)
-                elif isinstance(op, ops.GroupConstruct | ops.GroupDestruct):
-                    self.agent.constructing.give_up(op)
-                    if self.support.decides:
-                        self._session.collectives.ask_withdrawal(op, self._participants(op))
+                self.agent.constructing.give_up(op)
+                if self.support.decides and isinstance(op, ops.GroupConstruct | ops.GroupDestruct):
+                    self._session.collectives.ask_withdrawal(op, self._participants(op))
 
         self._inbox.within(step)
 
@@ -207,9 +204,6 @@ class GroupPort:
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         self._events.watch(code, watcher)
-
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        self._events.unwatch(code, watcher)
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         done = self.steps.make_callback(done)

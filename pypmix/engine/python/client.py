@@ -477,7 +477,7 @@ class Client:
             return False
         call.phase = "withdrawn"
         if self.groups is not None and hasattr(call.op, "group"):
-            self.groups.give_up_construct(call.op)
+            self.groups.abandon(call.op)
         self.send(encode_withdrawal(self.buffer_type, call.tag))
         return True
 
@@ -521,7 +521,7 @@ class Client:
         if self.closed is not None or call.outcome is not None:
             return
         if call.guided and self.groups is not None and not self.adapts:
-            self.groups.abandon(call)
+            self.groups.abandon(call.op)
         elif call.participants and self._calls.get(call.tag) is call:
             self._given_up.setdefault(_collective(call), []).append(call)
 

@@ -1,4 +1,4 @@
-"""Constructs and destructs of groups on servers that do not decide them: each member makes up for what they lack.
+"""Constructs, destructs and fences of groups on servers that do not decide them: members make up for what they lack.
 
 A construct is checked here, so that no server gets a request that makes it hang or crash. It gets the directives that
 the server's release needs (`rules`), and is submitted. When the server has answered, the sizes of jobs that were named
@@ -10,6 +10,9 @@ Each process decides the effect of an end of a participant by itself: a fault-to
 participant, otherwise the server gets `LOSS_GRACE` seconds before the call is ended here. A call that ends here may
 continue at the server, which counts callers: its name stays in `_busy` until the server has answered. If its caller
 has given up, the caller's next call of the same operation takes it over.
+
+A fence of a whole group goes to the server as a fence of its members. If one leaves or ends before it has called, a
+fault-tolerant fence is repeated without it; any other one fails after `LOSS_GRACE`.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from pypmix.engine.groups.foreign.rules import (
 from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import DEPARTED, NEWS, SAYS, flag, found, listed, named, procs, text
 from pypmix.standard import codes, keys
-from pypmix.standard.errors import NotFound, NotSupported, PMIxError
+from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PartialSuccess, PMIxError
+from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -66,7 +70,7 @@ if TYPE_CHECKING:
     from pypmix.standard.ops import Notification, Op
 
 LOSS_GRACE = 2.0
-"""Seconds that a server without support for groups gets to end an operation that names an ended proc."""
+"""Seconds that a server without support for groups gets to end an operation that names a proc that ended or left."""
 
 RECORDED = 0.02, 0.1, 0.3
 """The delays of further destructs of a group that a library has not recorded yet: 6.x reports it too early."""
@@ -81,9 +85,10 @@ _GOES_ON = flag(keys.GROUP_NOTIFY_TERMINATION)
 
 
 class _Call(PendingCall):
-    """A construct or destruct that this process has called, until it has ended here.
+    """A construct, a destruct or a fence that this process has called, until it has ended here.
 
     Attributes:
+        group: The name of the group.
         done: Called with the result; None afterwards.
         given_up: Whether its caller no longer waits.
         named: The participants, as far as they are known.
@@ -96,10 +101,12 @@ class _Call(PendingCall):
         gathered: Whether the members destruct by a fence.
         tries: The delays of further tries, in seconds.
         sizes: The sizes of jobs that this process has asked for.
+        ft: Whether a fence continues without members that leave or end.
     """
 
-    def __init__(self, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
+    def __init__(self, group: str, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
         super().__init__(op)
+        self.group = group
         self.done: Done[Any] | None = done
         self.given_up = False
         self.named = named
@@ -112,13 +119,15 @@ class _Call(PendingCall):
         self.gathered = False
         self.tries = list(RECORDED)
         self.sizes: dict[Proc, Value] = {}
+        self.ft = False
 
 
 class ForeignConstructing(Constructing):
-    """The constructs and destructs of one session, whose server decides little: `agent.constructing`."""
+    """The group collectives of one session, whose server decides little: `agent.constructing`."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
+        self._fences: list[_Call] = []
         self._busy: set[str] = set()
         self._built: dict[str, tuple[Proc, ...]] = {}
         """The groups of which the server has a record, with their members at that time."""
@@ -127,8 +136,8 @@ class ForeignConstructing(Constructing):
 
     def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended; operations of its engine end with it."""
-        for name in list(self._pending):
-            self._end(name, None, error or PMIxError("the session was closed while this was under way"))
+        for call in [*self._pending.values(), *self._fences]:
+            self._end(call, None, error or LostConnection("the session was closed while this was under way"))
 
     # Construct
 
@@ -147,7 +156,7 @@ class ForeignConstructing(Constructing):
         port.submit(op.replace(procs=told, directives=directives), partial(self._constructed, call))
         for each in call.named:
             if self._agent.standing.has_exited(each):
-                self._note_loss(name, each)
+                self._note_loss(call, each)
 
     def _check(self, op: GroupConstruct, named: tuple[Proc, ...]) -> None:
         """Refuse requests that no server can carry out, that some would never end, or that make libraries crash.
@@ -197,7 +206,7 @@ class ForeignConstructing(Constructing):
         op = call.op
         if call.done is None or error is not None or result is None:
             self._busy.discard(op.group)
-            self._end(op.group, None, error, call)
+            self._end(call, None, error)
             return
         jobs = [each for each in (*result.members, *call.named) if each.rank == RANK_WILDCARD]
         self._complete(
@@ -242,7 +251,7 @@ class ForeignConstructing(Constructing):
         partial = result.partial or any(each not in members for each in call.named if each.rank != RANK_WILDCARD)
         self._built[op.group] = members
         formed = self._record(op, result, members, call.leader)
-        self._end(op.group, formed.replace(partial=True) if partial else formed)
+        self._end(call, formed.replace(partial=True) if partial else formed)
 
     def _placed(self, call: _Call, members: tuple[Proc, ...]) -> tuple[Proc, ...]:
         """Return the members by group rank: the caller's order, if the server sorts them; see `collective.rules`."""
@@ -272,7 +281,7 @@ class ForeignConstructing(Constructing):
         call = self._begin(op, done, (*members, *lost))
         if lost and not self._goes_on(name, op):
             # The answer is the same as for a member that ends after the call.
-            self._note_loss(name, lost[0])
+            self._note_loss(call, lost[0])
         elif group.epoch == 1 and self._built.get(name) == members:
             directives = directives_for(op, self._port.server_release)
             self._submit(call, op.replace(directives=directives), self._destructed)
@@ -289,11 +298,14 @@ class ForeignConstructing(Constructing):
 
     def _submit(self, call: _Call, op: Op[Any], finish: Any) -> None:
         def done(_result: object, error: BaseException | None) -> None:
-            call.asked -= 1
             if isinstance(op, Fence):
+                if op not in call.fences:
+                    # It was given up.
+                    return
                 call.fences.remove(op)
-            if not call.asked:
-                self._busy.discard(call.op.group)
+            call.asked -= 1
+            if not call.asked and not isinstance(call.op, Fence):
+                self._busy.discard(call.group)
             finish(call, error)
 
         call.asked += 1
@@ -332,14 +344,14 @@ class ForeignConstructing(Constructing):
         if error is None or getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
             self._dissolve(call, error)
         else:
-            self._end(name, None, error)
+            self._end(call, None, error)
 
-    def _lose(self, call: _Call, error: PMIxError) -> None:
+    def _lose(self, call: _Call, error: BaseException) -> None:
         """A participant has ended, and the server has not ended the operation in time."""
         if isinstance(call.op, GroupDestruct) and call.done is not None:
             self._dissolve(call, error)
         else:
-            self._end(call.op.group, None, error, call)
+            self._end(call, None, error)
 
     def _dissolve(self, call: _Call, failure: BaseException | None) -> None:
         """Finish a destruct that has ended the group: make host and server forget it as well.
@@ -352,7 +364,7 @@ class ForeignConstructing(Constructing):
         if failure is None and not call.gathered:
             # The server has forgotten it.
             self._forget(name)
-            self._end(name, None, failure)
+            self._end(call, None, failure)
             return
         members, built = standing.members(name), self._built.get(name, ())
         gone = [each for each in built if each not in members]
@@ -366,7 +378,7 @@ class ForeignConstructing(Constructing):
                 # A destruct would wait for the members that have left.
                 self._kept.add(name)
             self._tell_host(name, members)
-            self._end(name, None, failure)
+            self._end(call, None, failure)
             return
 
         def forgotten(_result: object, error: BaseException | None) -> None:
@@ -374,11 +386,11 @@ class ForeignConstructing(Constructing):
             if error is not None:
                 self._kept.add(name)
                 self._tell_host(name, members)
-            self._end(name, None, failure, call)
+            self._end(call, None, failure)
 
         def unanswered() -> None:
             self._tell_host(name, members)
-            self._end(name, None, failure, call)
+            self._end(call, None, failure)
 
         self._busy.add(name)
         call.loss_timer = self._port.later(LOSS_GRACE, unanswered)
@@ -400,7 +412,49 @@ class ForeignConstructing(Constructing):
         self._built.pop(name, None)
         self._agent.standing.dissolve(name)
 
-    # Common to both
+    # Fence
+
+    def fence(self, group: str, op: Fence, done: Done[None]) -> None:
+        """Carry out a fence that names one group and nothing else: of its members, of which some may not call it."""
+        given, state = found(op.directives, keys.GROUP_FT_COLLECTIVE, bool), self._agent.standing.group(group)
+        call = _Call(group, op, done, tuple(sorted(self._agent.addresses.members(group))))
+        call.ft = (state is not None and state.ft) if given is None else given
+        self._fences.append(call)
+        self._watch(call)
+        self._submit_fence(call)
+
+    def _submit_fence(self, call: _Call) -> None:
+        self._submit(call, call.op.replace(procs=call.named), partial(self._fenced, call.named))
+
+    def _fenced(self, named: tuple[Proc, ...], call: _Call, error: BaseException | None) -> None:
+        if call.ft and isinstance(error, PartialSuccess):
+            # All others have called: a server completes the fences of a participant that ends.
+            error = None
+        if call.done is None or (error is not None and call.asked):
+            return
+        if call.ft and isinstance(error, NotFound | LostConnection) and call.named == named:
+            # The server knows already that a participant has ended, and the event of it is on its way.
+            self._lose_later(call, error)
+        else:
+            self._end(call, None, error)
+
+    def _without(self, member: Proc, fences: list[_Call]) -> None:
+        """A member has left or ended: continue fences without it, or let them fail."""
+        for call in fences:
+            if member not in call.named:
+                continue
+            call.named = tuple([each for each in call.named if each != member])
+            if call.ft:
+                # It may have called before, and the others may call later: the fence that the others call ends.
+                self._submit_fence(call)
+            else:
+                whose = name_proc(member, self._port.proc.nspace)
+                text = f"{whose} has left {call.group!r}, or has ended, without coming"
+                error = PartialSuccess(text, status=ERR_PARTIAL_SUCCESS, procs=call.op.procs)
+                error.missing = frozenset((member,))
+                self._lose_later(call, error)
+
+    # Common to all
 
     def _free(self, name: str) -> None:
         """Refuse to put a second operation on a group to the server.
@@ -413,12 +467,15 @@ class ForeignConstructing(Constructing):
 
     def _begin(self, op: GroupConstruct | GroupDestruct, done: Done[GroupResults], named: tuple[Proc, ...]) -> _Call:
         """Note an operation that is about to be put to the server."""
-        call = self._pending[op.group] = _Call(op, done, named)
+        call = self._pending[op.group] = _Call(op.group, op, done, named)
         self._busy.add(op.group)
+        self._watch(call)
+        return call
+
+    def _watch(self, call: _Call) -> None:
         if not self._listening:
             self._listen()
         self._set_limit(call)
-        return call
 
     def _take_over(
         self, op: GroupConstruct | GroupDestruct, done: Done[Any], named: tuple[Proc, ...] | None = None
@@ -445,29 +502,31 @@ class ForeignConstructing(Constructing):
         self._set_limit(call)
         return True
 
-    def give_up(self, op: GroupConstruct | GroupDestruct) -> None:
-        """The caller of an operation no longer waits; its next call of the same operation takes this one over."""
-        call = self._pending.get(op.group)
-        if call is not None and call.op is op:
+    def give_up(self, op: Any) -> None:
+        """The caller of an operation no longer waits; its next call of a construct or destruct takes this one over."""
+        for call in [each for each in (*self._pending.values(), *self._fences) if each.op is op]:
             call.given_up = True
             if call.timer is not None:
                 call.timer.cancel()
+            if isinstance(op, Fence):
+                self._end(call, None, PMIxError("the caller no longer waits for this fence"))
 
     def _set_limit(self, call: _Call) -> None:
         limit = found(call.op.directives, keys.TIMEOUT, int) or 0
         call.timer = self._port.later(limit + TIMEOUT_GRACE, lambda: self._expire(call, limit)) if limit > 0 else None
 
     def _expire(self, call: _Call, limit: int) -> None:
-        self._end(call.op.group, None, timed_out(limit, call.named), call)
+        self._end(call, None, timed_out(limit, call.named))
 
-    def _end(
-        self, name: str, result: GroupResults | None, error: BaseException | None = None, only: _Call | None = None
-    ) -> None:
+    def _end(self, call: _Call, result: GroupResults | None, error: BaseException | None = None) -> None:
         """Return the result to the caller; an operation that the server has not answered keeps its name busy."""
-        call = self._pending.get(name)
-        if call is None or call.done is None or (only is not None and call is not only):
+        if call.done is None:
             return
-        del self._pending[name]
+        name = call.group
+        if isinstance(call.op, Fence):
+            self._fences.remove(call)
+        else:
+            del self._pending[name]
         for timer in (call.timer, call.loss_timer, call.leave_timer):
             if timer is not None:
                 timer.cancel()
@@ -504,14 +563,15 @@ class ForeignConstructing(Constructing):
         name = named(event)
         call = self._pending.get(name)
         if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
-            self._end(name, None, failure_of(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
+            self._end(call, None, failure_of(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
-        """A member has left while others are destructing: continue without it."""
+        """A member has left while others are destructing, or in a fence: continue without it."""
         name = named(event)
         call = self._pending.get(name)
         if call is not None and isinstance(call.op, GroupDestruct):
             self._go_on(call, event.source)
+        self._without(event.source, [fence for fence in self._fences if fence.group == name])
 
     def _departed_late(self, event: Notification) -> bool:
         """Take note that a member had left before it ended; the membership no longer changes."""
@@ -520,12 +580,13 @@ class ForeignConstructing(Constructing):
         return True
 
     def _handle_exit(self, proc: Proc) -> None:
-        for name, call in list(self._pending.items()):
+        for call in list(self._pending.values()):
             if proc in call.named:
-                if isinstance(call.op, GroupDestruct) and self._goes_on(name, call.op):
+                if isinstance(call.op, GroupDestruct) and self._goes_on(call.group, call.op):
                     self._go_on(call, proc)
                 else:
-                    self._note_loss(name, proc)
+                    self._note_loss(call, proc)
+        self._without(proc, self._fences[:])
 
     def _goes_on(self, name: str, op: GroupDestruct) -> bool:
         """Return True if a destruct continues without members that end."""
@@ -544,14 +605,18 @@ class ForeignConstructing(Constructing):
             call.leave_timer = None
         self._gather(call, living)
 
-    def _note_loss(self, name: str, proc: Proc) -> None:
-        """A participant has ended; it may have called before, so the server gets some time to end the operation."""
-        call = self._pending[name]
+    def _note_loss(self, call: _Call, proc: Proc) -> None:
+        """A participant of a construct or a destruct has ended."""
+        status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
+        error = failure_of(status, call.group, (proc,))
+        error.missing = frozenset((proc,))
         if call.loss_timer is None:
-            status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
-            error = failure_of(status, name, (proc,))
-            error.missing = frozenset((proc,))
             call.lost = proc
+        self._lose_later(call, error)
+
+    def _lose_later(self, call: _Call, error: BaseException) -> None:
+        """A participant has ended or left; it may have called before, so the server gets some time to end the call."""
+        if call.loss_timer is None:
             call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
 
 

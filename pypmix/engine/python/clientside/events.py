@@ -122,12 +122,6 @@ class ClientEvents:
                 self._client.listeners[TAG_NOTIFY] = self._arrived
                 self._client.send(_request(self._client, (code,), ()))
 
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        """Take `watch` back."""
-        self.handlers.unwatch(code, watcher)
-        if self._client.server is not None:
-            self._forget((code,))
-
     def _registration_codes(self, handler: Handler) -> tuple[int, ...]:
         """Return the codes of which the server must know for a handler."""
         if self._client.server is None or handler.range == RANGE_PROC_LOCAL:

@@ -84,7 +84,7 @@ class GroupPort:
         """The last answer to a construct, packed and read: that of the next group of the same procs equals it."""
         self.recorded = False
         self.fetch = client.store.lookup
-        self.agent = Agent(self, keeps=support.decides)
+        self.agent = Agent(self)
         self.addresses: Addresses = self.agent.addresses
         self.names = self.addresses.rules
         self.handlers.failed = self._steps.failed
@@ -104,20 +104,14 @@ class GroupPort:
         call.guided = True
         self._outside.add(call)
         if group:
-            self._steps.begin(call, self.agent.fencing.fence, group, op, finish)
+            self._steps.begin(call, self.agent.constructing.fence, group, op, finish)
         else:
             self._steps.begin(call, self.agent.start, op, finish)
 
     def outside(self) -> Iterable[Call]:
         return list(self._outside)
 
-    def abandon(self, call: Call) -> None:
-        if isinstance(call.op, GroupConstruct | GroupDestruct):
-            self.give_up_construct(call.op)
-        else:
-            self.agent.fencing.give_up(call.op)
-
-    def give_up_construct(self, op: Any) -> None:
+    def abandon(self, op: Any) -> None:
         self.agent.constructing.give_up(op)
 
     def _fail(self, whose: object, error: PMIxError) -> None:
@@ -185,9 +179,6 @@ class GroupPort:
 
     def watch(self, code: int, watcher: Callable[[Notification], None]) -> None:
         events_of(self._client).watch(code, watcher)
-
-    def unwatch(self, code: int, watcher: Callable[[Notification], None]) -> None:
-        events_of(self._client).unwatch(code, watcher)
 
     def submit(self, op: Op[Any], done: Done[Any]) -> None:
         start: Start | None = None
