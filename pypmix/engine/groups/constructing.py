@@ -27,28 +27,11 @@ from pypmix.engine.groups.talk import (
     text,
     verdict_of,
 )
-from pypmix.standard import keys
+from pypmix.standard import keys, statuses
 from pypmix.standard.errors import SUCCESSES, NotFound, OperationTimeout, PMIxError, ResourceBusy, error_for
 from pypmix.standard.ops import GroupConstruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.events import RANGE_LOCAL
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
-from pypmix.standard.statuses import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_LOST_CONNECTION,
-    ERR_NOT_A_MEMBER,
-    ERR_NOT_FOUND,
-    ERR_NOT_SUPPORTED,
-    ERR_PARTIAL_SUCCESS,
-    ERR_TIMEOUT,
-    ERROR,
-    GROUP_CONSTRUCT_ABORT,
-    GROUP_LEADER_FAILED,
-    GROUP_LEADER_SELECTED,
-    GROUP_MEMBER_FAILED,
-    SUCCESS,
-    TALK,
-)
 from pypmix.standard.types import RANK_WILDCARD, DataArray, Info, Proc
 
 TYPE_CHECKING = False
@@ -70,7 +53,7 @@ MAX_SELECTED = 256
 REACTS_ALONE = (flag(REACTS),)
 """The directives of a construct without any of its caller."""
 
-_ENDED = frozenset((*SUCCESSES, ERR_PARTIAL_SUCCESS, ERR_NOT_FOUND))
+_ENDED = frozenset((*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS, statuses.ERR_NOT_FOUND))
 """The statuses of a destruct after which the group does not exist."""
 
 
@@ -80,15 +63,17 @@ NO_CONTEXT_ID = 2**64 - 1
 UNOFFERED = "the server's host does not offer it"
 
 FAILURES = {
-    ERR_NOT_SUPPORTED: UNOFFERED,
-    ERR_TIMEOUT: "not all members of {} had come when the time ran out",
-    ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
-    ERR_LOST_CONNECTION: "a member of {} has lost its connection to its server",
-    ERR_EXISTS: "there is a group or an nspace {} already",
-    ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
-    ERR_BAD_PARAM: "the server does not take these procs for {}",
-    ERR_NOT_A_MEMBER: "the caller is not a member of {}",
-    GROUP_CONSTRUCT_ABORT: ("the construct of {} was given up: a member ended without coming, or somebody aborted it"),
+    statuses.ERR_NOT_SUPPORTED: UNOFFERED,
+    statuses.ERR_TIMEOUT: "not all members of {} had come when the time ran out",
+    statuses.ERR_PARTIAL_SUCCESS: "a member of {} ended without coming",
+    statuses.ERR_LOST_CONNECTION: "a member of {} has lost its connection to its server",
+    statuses.ERR_EXISTS: "there is a group or an nspace {} already",
+    statuses.ERR_NOT_FOUND: "the server does not know all of the procs, or not the group {}",
+    statuses.ERR_BAD_PARAM: "the server does not take these procs for {}",
+    statuses.ERR_NOT_A_MEMBER: "the caller is not a member of {}",
+    statuses.GROUP_CONSTRUCT_ABORT: (
+        "the construct of {} was given up: a member ended without coming, or somebody aborted it"
+    ),
 }
 """The texts for statuses of a construct or destruct; `{}` stands for the name in quotes."""
 
@@ -131,7 +116,7 @@ class Constructing:
         """Listen for selected leaders from now on, also of constructs that this process has not called yet."""
         if not self._watches_leaders:
             self._watches_leaders = True
-            self._port.watch(GROUP_LEADER_SELECTED, self._leads)
+            self._port.watch(statuses.GROUP_LEADER_SELECTED, self._leads)
 
     def calls(self, name: str) -> bool:
         """Return True if a construct of a group is in progress here."""
@@ -158,7 +143,7 @@ class Constructing:
         libpmix 5.0 crashes after it was refused the name of a job.
         """
         if self._agent.is_job(op.group):
-            raise PMIxError(f"there is a nspace {op.group!r} already", status=ERR_EXISTS, procs=op.procs)
+            raise PMIxError(f"there is a nspace {op.group!r} already", status=statuses.ERR_EXISTS, procs=op.procs)
         self.begin(op)
         limit = found(op.directives, keys.TIMEOUT, int) or 0
         expired = False
@@ -193,12 +178,12 @@ class Constructing:
         self._check_free(name)
         taken = agent.standing.use_of(name)
         if taken:
-            raise PMIxError(taken, status=ERR_EXISTS, procs=op.procs)
+            raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=op.procs)
         me = self._port.proc
         if op.procs and me not in op.procs and Proc.unchecked(me[0], RANK_WILDCARD) not in op.procs:
             given = ranks_of(self._port, agent.addresses.expand(op.procs))
             if me not in given:
-                raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=given)
+                raise PMIxError("the caller is not one of the procs", status=statuses.ERR_BAD_PARAM, procs=given)
         if not self._listening:
             self._listen()
         withdrawn, call = self._pending.get(name), PendingCall(op, self._selected.pop(name, None))
@@ -261,10 +246,10 @@ class Constructing:
     def _fail(self, op: GroupConstruct, error: BaseException | None) -> BaseException | None:
         """Forget a construct that has failed. Return its error."""
         self.drop(op)
-        if getattr(error, "code", 0) != ERR_PARTIAL_SUCCESS:
+        if getattr(error, "code", 0) != statuses.ERR_PARTIAL_SUCCESS:
             return error
         # The server reports an abort in this way to libraries that have no status for it.
-        aborted = failure_of(GROUP_CONSTRUCT_ABORT, op.group, op.procs)
+        aborted = failure_of(statuses.GROUP_CONSTRUCT_ABORT, op.group, op.procs)
         aborted.missing = getattr(error, "missing", None)
         return aborted
 
@@ -299,7 +284,7 @@ class Constructing:
         self.begin_destruct(op)
 
         def finish(_result: object, error: BaseException | None) -> None:
-            self.end_destruct(op, SUCCESS if error is None else getattr(error, "code", ERROR))
+            self.end_destruct(op, statuses.SUCCESS if error is None else getattr(error, "code", statuses.ERROR))
             done(None, error)
 
         self._port.submit(op, finish)
@@ -329,7 +314,7 @@ class Constructing:
     def _listen(self) -> None:
         self._listening = True
         self.expects_leaders()
-        for code in (GROUP_MEMBER_FAILED, GROUP_LEADER_FAILED):
+        for code in (statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEADER_FAILED):
             self._port.watch(code, only_hear)
             self._agent.conclude(code, self._concluded)
 
@@ -356,13 +341,13 @@ class Constructing:
             text(VERDICT, verdict(event.code, status, results)),
             flag(keys.EVENT_DO_NOT_CACHE),
         )
-        self._port.submit(NotifyEvent(TALK, RANGE_LOCAL, infos), ignore)
+        self._port.submit(NotifyEvent(statuses.TALK, RANGE_LOCAL, infos), ignore)
 
 
 def verdict(code: int, status: int, results: tuple[Info, ...]) -> str:
     """Return the verdict of the handlers of an event on the failure that it reports."""
     wanted = verdict_of(status, results)
-    return GO_ON if wanted == CLAIM and code != GROUP_LEADER_FAILED else wanted
+    return GO_ON if wanted == CLAIM and code != statuses.GROUP_LEADER_FAILED else wanted
 
 
 def reacting(op: GroupConstruct) -> tuple[Info, ...]:
@@ -435,7 +420,7 @@ def failure_of(status: int, name: str, procs: tuple[Proc, ...]) -> PMIxError:
 
 def timed_out(limit: int, procs: tuple[Proc, ...]) -> OperationTimeout:
     """Return the error of an operation that the server has not answered in time."""
-    return OperationTimeout(f"no answer of the server within {limit} s", status=ERR_TIMEOUT, procs=procs)
+    return OperationTimeout(f"no answer of the server within {limit} s", status=statuses.ERR_TIMEOUT, procs=procs)
 
 
 def busy(name: str) -> ResourceBusy:

@@ -113,7 +113,6 @@ class _Election:
         self.term = term
         self.failed = failed
         self.able: Callable[[], bool] | None = None
-        self.abortable = False
         self.decided: Callable[[Outcome], None] = _ignored
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
@@ -197,7 +196,6 @@ class Elections:
         decided: Callable[[Outcome], None],
         announced: bool = False,
         wishes: bool = True,
-        abortable: bool = False,
         able: Callable[[], bool] | None = None,
     ) -> None:
         """Take part in the choice of a leader, as all other participants do when they know of the failure.
@@ -217,9 +215,8 @@ class Elections:
                 the meantime: check `agent.standing.has_exited`, and begin the next term then.
             announced: Whether the server has reported the failure; call this from the watcher of that event then.
             wishes: Whether to ask the handlers; False if this process knows that the leader has left.
-            abortable: Whether a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`: True for an invitation, False for
-                a complete group.
-            able: Returns True if this process can lead; a claim of a handler counts only then.
+            able: For an invitation: returns True if this process can lead; a claim of a handler counts only then, and
+                a handler may give up by `PMIX_GROUP_CONSTRUCT_ABORT`. None for a complete group.
         """
         key = name, term, failed
         election = self._under_way.get(key)
@@ -231,7 +228,6 @@ class Elections:
         election.order = [each for each in living if each != failed]
         election.everybody = list(dict.fromkeys(election.order + election.everybody))
         election.decided = decided
-        election.abortable = abortable
         election.able = able
         if wishes:
             self._tell_handlers(election, announced)
@@ -284,7 +280,7 @@ class Elections:
 
     def forget(self, name: str) -> None:
         """A group has ended here: drop its elections and results."""
-        for election in [each for each in self._under_way.values() if each.name == name and not each.abortable]:
+        for election in [each for each in self._under_way.values() if each.name == name and each.able is None]:
             self.drop(name, election.failed)
         for result in [result for result in self._results if result[0] == name]:
             del self._results[result]
@@ -396,7 +392,7 @@ class Elections:
             return
         if election.holders and election.result not in self._results:
             return
-        if election.abortable and election.result not in self._results and ABORT in heard.values():
+        if election.able is not None and election.result not in self._results and ABORT in heard.values():
             self._decide(election, Outcome(None, statuses.GROUP_CONSTRUCT_ABORT))
             return
         leader = next((each for each, verdict in heard.items() if verdict == CLAIM), None)

@@ -21,7 +21,7 @@ Facts of libpmix 7's client, which the other side may run:
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.constructing import wants_context_id
+from pypmix.engine.groups.constructing import ranks_of, wants_context_id
 from pypmix.engine.groups.standing import Attempt
 from pypmix.engine.groups.states import Answer
 from pypmix.engine.groups.states import Invitation as States
@@ -83,9 +83,6 @@ MEMBERS = "invitation members"
 
 MEMBERS_KNOWN = "invitation members known"
 """To the leader: the sender knows the members."""
-
-UNANSWERED = "invitation unanswered"
-"""To a new leader: the sender knows of the invitation, and its program has not answered."""
 
 GIVES_UP = "invitation gives up"
 """To a new leader: the sender's handlers have given the construct up."""
@@ -176,7 +173,7 @@ class Invitation(InvitationRecord):
         self.judged: set[tuple[int, Proc]] = set()
         """The answers that the handlers of this process have not processed yet."""
         self.ours: set[Proc] = set()
-        """Procs that run pypmix."""
+        """Procs that run pypmix, and have accepted."""
         self.unsure: set[Proc] = set()
         """Procs that have accepted and may not know yet which others are invited."""
         self.timers: list[Timer] = []
@@ -190,11 +187,6 @@ class Invitation(InvitationRecord):
     @property
     def use(self) -> str:
         return f"an invitation of the caller's to a group {self.name!r} is under way"
-
-    @property
-    def silent(self) -> list[Proc]:
-        """The procs that have not answered, and may not have received the invitation."""
-        return [each for each, state in self.invitees.items() if state == PENDING and each not in self.ours]
 
     def step(self, proc: Proc, what: str) -> None:
         """Take a step of the state of a proc that is invited, or is to be."""
@@ -221,7 +213,6 @@ class Inviting:
         port = agent.port
         for says, listener in (
             (MEMBERS_KNOWN, self._knows_members),
-            (UNANSWERED, self._note_unanswered),
             (GIVES_UP, self._gives_up),
         ):
             agent.hear(says, listener)
@@ -299,16 +290,11 @@ class Inviting:
 
     def _concrete(self, named: Iterable[Proc]) -> tuple[Proc, ...]:
         """Return the procs, each once, by their own ranks."""
-        result: dict[Proc, None] = {}
-        for each in self._agent.addresses.expand(named):
+        procs = ranks_of(self._port, self._agent.addresses.expand(named))
+        for each in procs:
             if each.rank == RANK_WILDCARD:
-                job = self._port.fetch(each, keys.JOB_SIZE)
-                if job is None:
-                    raise NotFound(f"how many ranks {each.nspace!r} has is not known here", procs=(each,))
-                result.update(dict.fromkeys(Proc(each.nspace, rank) for rank in range(int(job.data))))
-            else:
-                result[each] = None
-        return tuple(result)
+                raise NotFound(f"how many ranks {each.nspace!r} has is not known here", procs=(each,))
+        return procs
 
     # The invited procs
 
@@ -393,9 +379,10 @@ class Inviting:
     def _remind(self, invitation: Invitation, wait: float) -> None:
         """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
         invitation.reminder = None
-        if invitation.silent:
+        silent = [each for each, state in invitation.invitees.items() if state == PENDING]
+        if silent:
             infos = (*self._invited_with(invitation), flag(keys.EVENT_DO_NOT_CACHE))
-            self._port.submit(say(REMINDS, invitation.name, invitation.silent, infos), ignore)
+            self._port.submit(say(REMINDS, invitation.name, silent, infos), ignore)
             if wait < REMIND_UNTIL:
                 invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
 
@@ -581,13 +568,6 @@ class Inviting:
         if invitation is not None and found(event.infos, VERSION, int) == invitation.version:
             invitation.unsure.discard(event.source)
             self._advance(invitation)
-
-    def _note_unanswered(self, event: Notification) -> None:
-        invitation = self._find(event)
-        if invitation is None:
-            self._refuse(event)
-        else:
-            invitation.ours.add(event.source)
 
     def _gives_up(self, event: Notification) -> None:
         invitation = self._find(event)

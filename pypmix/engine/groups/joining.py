@@ -21,7 +21,6 @@ from pypmix.engine.groups.inviting import (
     PARTIAL,
     REMINDS,
     ROUTING,
-    UNANSWERED,
     VERSION,
     InvitationRecord,
     contributed,
@@ -349,8 +348,6 @@ class Joining:
             self._port.submit(say(GIVES_UP, record.name, (record.leader,), record.stamp), ignore)
         elif record.joins:
             self._send_acceptance(record)
-        else:
-            self._port.submit(say(UNANSWERED, record.name, (record.leader,), record.stamp), ignore)
 
     def _invited(self, event: Notification) -> None:
         name = named(event)
@@ -373,11 +370,8 @@ class Joining:
         if any(past.token == token for past in self._past.values()):
             # The last answer of this process to it may still be on its way.
             return
-        for record in self._open.values():
-            if record.token == token and record.name == named(event):
-                if not record.joins and record.leader == event.source:
-                    self._port.submit(say(UNANSWERED, record.name, (event.source,), record.stamp), ignore)
-                return
+        if any((record.token, record.name) == (token, named(event)) for record in self._open.values()):
+            return
         infos = tuple([info for info in event.infos if info.key not in (SAYS, keys.EVENT_DO_NOT_CACHE)])
         self._port.handlers.start_chain(Notification(statuses.GROUP_INVITED, event.source, event.range, infos), True)
 
@@ -473,7 +467,6 @@ class Joining:
             failed,
             term=record.term + 1,
             decided=lambda outcome: self._decided(record, outcome),
-            abortable=True,
             able=lambda: not self._agent.name_conflict(record.name, record),
         )
 

@@ -91,7 +91,7 @@ class Invitee(Machine):
         Row(JOINS, LEADER_FAILS, WAITS, "`GROUP_LEADER_FAILED` to the handlers"),
         Row(LEADERLESS, ACCEPTS, WAITS),
         Row(LEADERLESS, DECLINES, DECLINED, "the other members that choose"),
-        Row(LEADERLESS, IS_LED, INVITED, "the new leader: not answered yet"),
+        Row(LEADERLESS, IS_LED, INVITED),
         Row(LEADERLESS, IS_CHOSEN, LEADS),
         *rows_of((LEADERLESS, WAITS), ENDS, OVER, "the other members that choose"),
         Row(WAITS, TIME_OUT, DECLINED, "the other members that choose"),

@@ -43,21 +43,12 @@ from pypmix.engine.groups.foreign.rules import (
 )
 from pypmix.engine.groups.standing import not_in
 from pypmix.engine.groups.talk import DEPARTED, NEWS, SAYS, flag, found, listed, named, procs, text
-from pypmix.standard import codes, keys
+from pypmix.standard import codes, keys, statuses
 from pypmix.standard.errors import LostConnection, NotFound, NotSupported, PartialSuccess, PMIxError
 from pypmix.standard.naming import name_proc
 from pypmix.standard.ops import Fence, Get, GroupConstruct, GroupDestruct, GroupResults, NotifyEvent
 from pypmix.standard.ops.hosting import GROUP_LEADER_PROC
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
-from pypmix.standard.statuses import (
-    ERR_BAD_PARAM,
-    ERR_EXISTS,
-    ERR_LOST_CONNECTION,
-    ERR_PARTIAL_SUCCESS,
-    GROUP_CONSTRUCT_ABORT,
-    GROUP_LEFT,
-    TALK,
-)
 from pypmix.standard.types import RANK_WILDCARD, Info, Proc, Value
 
 TYPE_CHECKING = False
@@ -168,16 +159,16 @@ class ForeignConstructing(Constructing):
         name, port = op.group, self._port
         taken = self._agent.name_conflict(name)
         if taken:
-            raise PMIxError(taken, status=ERR_EXISTS, procs=named)
+            raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=named)
         if name in self._kept:
             raise PMIxError(
                 f"libpmix keeps the record of an earlier group {name!r}, which a member had left",
-                status=ERR_EXISTS,
+                status=statuses.ERR_EXISTS,
                 procs=named,
                 hint="take another name",
             )
         if op.procs and port.proc not in named:
-            raise PMIxError("the caller is not one of the procs", status=ERR_BAD_PARAM, procs=named)
+            raise PMIxError("the caller is not one of the procs", status=statuses.ERR_BAD_PARAM, procs=named)
         added = any(info.key == keys.GROUP_ADD_MEMBERS for info in op.directives)
         if is_gathered(op) and port.server_release < GATHERING:
             raise NotSupported("the server makes a group of its own for each leader", hint=_GATHER_HINT)
@@ -335,13 +326,13 @@ class ForeignConstructing(Constructing):
         if call.done is None or (error is not None and call.asked):
             return
         name = call.op.group
-        if getattr(error, "code", 0) == ERR_LOST_CONNECTION and call.leave_timer is None:
+        if getattr(error, "code", 0) == statuses.ERR_LOST_CONNECTION and call.leave_timer is None:
             # The server may lose a member that leaves and ends before the event of its leaving arrives here.
             self._busy.add(name)
-            lost = failure_of(ERR_PARTIAL_SUCCESS, name, call.named)
+            lost = failure_of(statuses.ERR_PARTIAL_SUCCESS, name, call.named)
             call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._lose(call, lost))
             return
-        if error is None or getattr(error, "code", 0) == ERR_PARTIAL_SUCCESS:
+        if error is None or getattr(error, "code", 0) == statuses.ERR_PARTIAL_SUCCESS:
             self._dissolve(call, error)
         else:
             self._end(call, None, error)
@@ -406,7 +397,7 @@ class ForeignConstructing(Constructing):
             procs(DEPARTED, members),
             flag(keys.EVENT_DO_NOT_CACHE),
         )
-        self._port.submit(NotifyEvent(TALK, RANGE_CUSTOM, infos), ignore)
+        self._port.submit(NotifyEvent(statuses.TALK, RANGE_CUSTOM, infos), ignore)
 
     def _forget(self, name: str) -> None:
         self._built.pop(name, None)
@@ -450,7 +441,7 @@ class ForeignConstructing(Constructing):
             else:
                 whose = name_proc(member, self._port.proc.nspace)
                 text = f"{whose} has left {call.group!r}, or has ended, without coming"
-                error = PartialSuccess(text, status=ERR_PARTIAL_SUCCESS, procs=call.op.procs)
+                error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=call.op.procs)
                 error.missing = frozenset((member,))
                 self._lose_later(call, error)
 
@@ -548,22 +539,17 @@ class ForeignConstructing(Constructing):
         self._listening = True
         agent, port = self._agent, self._port
         self.expects_leaders()
-        port.watch(GROUP_CONSTRUCT_ABORT, self._aborted)
-        port.watch(GROUP_LEFT, self._departed)
-        agent.screen(GROUP_LEFT, self._departed_late)
+        port.watch(statuses.GROUP_CONSTRUCT_ABORT, self._aborted)
+        port.watch(statuses.GROUP_LEFT, self._departed)
+        agent.screen(statuses.GROUP_LEFT, self._departed_late)
         agent.standing.follow(self._handle_exit)
-
-    def _leads(self, event: Notification) -> None:
-        leader, call = found(event.infos, keys.GROUP_LEADER, Proc), self._pending.get(named(event))
-        if leader is not None and call is not None:
-            call.leader = leader
 
     def _aborted(self, event: Notification) -> None:
         """A participant aborts a construct, and the server cannot do that itself."""
         name = named(event)
         call = self._pending.get(name)
         if call is not None and isinstance(call.op, GroupConstruct) and (not call.named or event.source in call.named):
-            self._end(call, None, failure_of(GROUP_CONSTRUCT_ABORT, name, (event.source,)))
+            self._end(call, None, failure_of(statuses.GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
         """A member has left while others are destructing, or in a fence: continue without it."""
@@ -607,7 +593,7 @@ class ForeignConstructing(Constructing):
 
     def _note_loss(self, call: _Call, proc: Proc) -> None:
         """A participant of a construct or a destruct has ended."""
-        status = GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else ERR_PARTIAL_SUCCESS
+        status = statuses.GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else statuses.ERR_PARTIAL_SUCCESS
         error = failure_of(status, call.group, (proc,))
         error.missing = frozenset((proc,))
         if call.loss_timer is None:
