@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World
+from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World, is_idle
 from lib.virtual import Programs
 from pypmix import Event, aio
 from pypmix.aio.operations.groups import Group
@@ -224,7 +224,7 @@ class Groups(World):
         assert {each for each, _ in leaders} <= {None, *members}
         for process in self.living:
             self.check_changes(process.proc, states[process.proc])
-            assert process.agent.standing.idle or states[process.proc] is not None
+            assert is_idle("standing", process.agent.standing) or states[process.proc] is not None
             assert set(process.under_way()) <= {"standing"}
             failed = [
                 listed(event.infos, keys.EVENT_AFFECTED_PROC)

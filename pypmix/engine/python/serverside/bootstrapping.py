@@ -6,7 +6,7 @@ knows no other callers, the callers meet here: `awaited` counts their leaders, a
 any construct of this server's procs that adds some.
 
 Each caller has its own time limit. Added procs may also belong to a construct whose other callers do know each other;
-that construct takes them from here (`Constructing.guests`).
+that construct takes them from here (`Forming.guests`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pypmix.engine.collective.machine import Collective, Timer
     from pypmix.engine.python.node import Call
     from pypmix.engine.python.processes import Process
-    from pypmix.engine.python.serverside.constructs import Constructing
+    from pypmix.engine.python.serverside.forming import Forming
     from pypmix.engine.python.serverside.plans import Plan
 
 
@@ -58,7 +58,7 @@ class Bootstrap(Construct):
     is_open = True
     left_out = Construct.left_out | {keys.GROUP_BOOTSTRAP, keys.GROUP_ADD_MEMBERS}
 
-    def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
+    def __init__(self, groups: Forming, collective: Collective[Process, Call]) -> None:
         super().__init__(groups, collective)
         self._leaders: dict[Process, int] = {}
         """The callers that lead, and how many leaders each expects."""
@@ -260,7 +260,7 @@ class Bootstrap(Construct):
             collective.finish(None)
 
 
-def offer(groups: Constructing, name: str, process: Process, call: Call, plan: Plan) -> None:
+def offer(groups: Forming, name: str, process: Process, call: Call, plan: Plan) -> None:
     """Add a client to the construct of a group whose other callers it does not know.
 
     Raises:

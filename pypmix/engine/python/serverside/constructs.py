@@ -62,7 +62,7 @@ from pypmix.engine.python.collectives import (
 )
 from pypmix.engine.python.node import answer_failure
 from pypmix.engine.python.serverdata import Group
-from pypmix.engine.python.serverside.forming import ABORTED, Forming, Outcome, member_info, told_as
+from pypmix.engine.python.serverside.forming import ABORTED, Outcome, member_info, told_as
 from pypmix.engine.python.serverside.plans import listed_all
 from pypmix.engine.times import HOST_PATIENCE
 from pypmix.standard import codes, keys, statuses
@@ -87,9 +87,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pypmix.engine.collective.machine import Collective, Said
-    from pypmix.engine.python.node import Call, Node
+    from pypmix.engine.python.node import Call
     from pypmix.engine.python.processes import Process
-    from pypmix.engine.python.serverside.forming import Shared
+    from pypmix.engine.python.serverside.forming import Forming, Shared
     from pypmix.engine.python.serverside.plans import Plan
 
 
@@ -104,45 +104,6 @@ TELLS_ABSENT = (7, 0, 0)
 """The first release whose servers report the missing members of a fault tolerant construct."""
 
 _MAY_ASK = CollectiveState.READY, CollectiveState.REACTING
-_OPEN = CollectiveState.GATHERING, CollectiveState.ADDING
-
-
-class Constructing(Forming):
-    """The groups of a server, for a construct.
-
-    Attributes:
-        under_way: The constructs, by the group's name: several may have one name if they have no proc in common.
-    """
-
-    def __init__(self, server: Node) -> None:
-        super().__init__(server)
-        self.under_way: dict[str, list[Construct]] = {}
-
-    def bootstraps(self, name: str) -> list[Construct]:
-        """Return the constructs of a group whose callers do not know each other."""
-        made = self.under_way.get(name, ())
-        return [each for each in made if each.is_open and each.collective.state in _OPEN]
-
-    def adding(self, name: str) -> list[Construct]:
-        """Return the constructs of a group that wait for added procs of this server."""
-        made = self.under_way.get(name, ())
-        return [each for each in made if not each.is_open and each.collective.state == CollectiveState.ADDING]
-
-    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
-        """Return the added procs of a construct that have called it on this server, each with its infos."""
-        wanted = frozenset(added)
-        said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
-        return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
-
-    def forget(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
-        """Forget a construct that has ended, and inform bootstraps of the name that may have been its guests."""
-        running = self.under_way[construct.name]
-        running.remove(construct)
-        if not running:
-            del self.under_way[construct.name]
-        elif not construct.is_open and not construct.collective.membership.others:
-            for bootstrap in self.bootstraps(construct.name):
-                bootstrap.guests_over(status, outcome)
 
 
 class Construct:
@@ -199,7 +160,7 @@ class Construct:
     left_out = OWN | {keys.GROUP_FINAL_MEMBERSHIP_ORDER}
     """Directives that are not sent to the host unchanged."""
 
-    def __init__(self, groups: Constructing, collective: Collective[Process, Call]) -> None:
+    def __init__(self, groups: Forming, collective: Collective[Process, Call]) -> None:
         self.server = groups.server
         self.collective = collective
         self._groups = groups
@@ -745,7 +706,7 @@ class Construct:
         self._groups.records.tell(code, self.name, to, infos)
 
 
-def construct_kind(groups: Constructing, record: type[Construct], **functions: Any) -> Kind:
+def construct_kind(groups: Forming, record: type[Construct], **functions: Any) -> Kind:
     """Return the kind of constructs with records of a class, and further functions of the kind."""
     return Kind(
         CONSTRUCT,

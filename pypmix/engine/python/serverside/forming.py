@@ -1,13 +1,15 @@
 """The forming of groups: the common part of constructs, bootstraps and invitations on a server.
 
-`Forming` reads the host's result of a construct, records the group, and answers the callers. The topic `Groups` is a
-`Forming` that also handles requests; `Construct`, `Bootstrap` and `Inviting` use only the interface of `Forming`.
+`Forming` knows the constructs in progress, reads the host's result of a construct, records the group, and answers the
+callers. The topic `Groups` is a `Forming` that also handles requests; `Construct`, `Bootstrap` and `Inviting` use only
+the interface of `Forming`.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
 
+from pypmix.engine.collective.machine import CollectiveState
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.talk import flag, proc, size
 from pypmix.engine.python.collectives import procs_of, status_info
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pypmix.engine.python.node import Call, Form, Node, Peer
     from pypmix.engine.python.processes import Process
     from pypmix.engine.python.serverdata import Group
+    from pypmix.engine.python.serverside.constructs import Construct
     from pypmix.engine.python.serverside.plans import Plan
 
     Shared = dict[Proc, tuple[Info, ...]]
@@ -113,6 +116,7 @@ def _takes_partial(peer: Peer) -> bool:
 
 
 _HAS_LEFT = attrgetter("left")
+_OPEN = CollectiveState.GATHERING, CollectiveState.ADDING
 
 
 class Forming(Topic):
@@ -121,12 +125,14 @@ class Forming(Topic):
     Attributes:
         records: The existing groups.
         owed: The procs whose next call of a construct fails, with the status, by the group's name.
+        under_way: The constructs, by the group's name: several may have one name if they have no proc in common.
     """
 
     def __init__(self, server: Node) -> None:
         super().__init__(server)
         self.records = Records(server, self.is_made, self.made_with)
         self.owed: dict[str, dict[Process, int]] = {}
+        self.under_way: dict[str, list[Construct]] = {}
         self._last_context_id = 0
         self._numbered = 0
         self._listed: tuple[object, object, tuple[Proc, ...]] = None, None, ()
@@ -134,11 +140,39 @@ class Forming(Topic):
 
     def is_made(self, name: str) -> bool:
         """Return True if a group of this name is being constructed here."""
-        raise NotImplementedError
+        return name in self.under_way
 
     def made_with(self, other: Proc) -> tuple[str, ...]:
         """Return the names of the groups being constructed here that a proc of another server may be in."""
-        raise NotImplementedError
+        under_way = [each for made in self.under_way.values() for each in made]
+        maybe = [each.name for each in under_way if each.is_open or other in each.collective.membership.others]
+        return tuple(dict.fromkeys(maybe))
+
+    def bootstraps(self, name: str) -> list[Construct]:
+        """Return the constructs of a group whose callers do not know each other."""
+        made = self.under_way.get(name, ())
+        return [each for each in made if each.is_open and each.collective.state in _OPEN]
+
+    def adding(self, name: str) -> list[Construct]:
+        """Return the constructs of a group that wait for added procs of this server."""
+        made = self.under_way.get(name, ())
+        return [each for each in made if not each.is_open and each.collective.state == CollectiveState.ADDING]
+
+    def guests(self, name: str, added: tuple[Proc, ...]) -> dict[Proc, tuple[Info, ...]]:
+        """Return the added procs of a construct that have called it on this server, each with its infos."""
+        wanted = frozenset(added)
+        said = [item for each in self.bootstraps(name) for item in each.collective.said.items()]
+        return {process.proc: infos for process, (_, infos) in said if process.proc in wanted and not process.left}
+
+    def forget(self, construct: Construct, status: int, outcome: Outcome | None) -> None:
+        """Forget a construct that has ended, and inform bootstraps of the name that may have been its guests."""
+        running = self.under_way[construct.name]
+        running.remove(construct)
+        if not running:
+            del self.under_way[construct.name]
+        elif not construct.is_open and not construct.collective.membership.others:
+            for bootstrap in self.bootstraps(construct.name):
+                bootstrap.guests_over(status, outcome)
 
     def owe(self, name: str, processes: frozenset[Process] | set[Process], status: int) -> None:
         """Let the next call of a construct by some procs fail, because it has failed without them."""

@@ -18,8 +18,8 @@ from pypmix.engine.python.collectives import (
     submit,
     timeout_of,
 )
-from pypmix.engine.python.serverside.constructs import Construct, Constructing, construct_kind
-from pypmix.engine.python.serverside.forming import told_as
+from pypmix.engine.python.serverside.constructs import Construct, construct_kind
+from pypmix.engine.python.serverside.forming import Forming, told_as
 from pypmix.engine.python.serverside.grouprecords import MAX_GROUPS
 from pypmix.engine.python.serverside.plans import Plan, Plans, listed_all
 from pypmix.standard import keys, statuses
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     """A request: its bytes, the client's packing, the plan, the collective, the contribution, and the construct."""
 
 
-class Groups(Constructing):
+class Groups(Forming):
     """Collective construct and destruct of groups.
 
     The host is asked about every one; one among procs of this server alone does not need it.
@@ -274,16 +274,6 @@ class Groups(Constructing):
     def is_ft(self, key: str) -> bool:
         """Return True if a group was formed to continue without members that end."""
         return self.records.get(key).ft
-
-    def is_made(self, name: str) -> bool:
-        """Return True if a group of this name is being constructed here."""
-        return name in self.under_way
-
-    def made_with(self, other: Proc) -> tuple[str, ...]:
-        """Return the names of the groups being constructed here that a proc of another server may be in."""
-        under_way = [each for made in self.under_way.values() for each in made]
-        maybe = [each.name for each in under_way if each.is_open or other in each.collective.membership.others]
-        return tuple(dict.fromkeys(maybe))
 
     # Events
 
