@@ -84,15 +84,14 @@ class _Call(PendingCall):
         given_up: Whether its caller no longer waits.
         named: The participants, as far as they are known.
         timer: Ends the call at the caller's time limit.
-        loss_timer: Ends the call some time after a participant has ended.
-        lost: The participant that has ended.
-        leave_timer: Ends the call some time after the server has lost a participant.
+        loss_timer: Ends the call some time after a participant has ended, or the server has reported the loss of one.
+        lost: The participant that has ended, if it is known.
         asked: The number of unanswered engine operations for this call.
         fences: The fences among these operations.
         gathered: Whether the members destruct by a fence.
         tries: The delays of further tries, in seconds.
         sizes: The sizes of jobs that this process has asked for.
-        ft: Whether a fence continues without members that leave or end.
+        ft: Whether a destruct or a fence continues without members that end.
     """
 
     def __init__(self, group: str, op: Any, done: Done[Any], named: tuple[Proc, ...]) -> None:
@@ -104,7 +103,6 @@ class _Call(PendingCall):
         self.timer: Timer | None = None
         self.loss_timer: Timer | None = None
         self.lost: Proc | None = None
-        self.leave_timer: Timer | None = None
         self.asked = 0
         self.fences: list[Fence] = []
         self.gathered = False
@@ -127,8 +125,11 @@ class ForeignConstructing(Constructing):
 
     def handle_disconnect(self, error: BaseException | None) -> None:
         """The session has ended; operations of its engine end with it."""
-        for call in [*self._pending.values(), *self._fences]:
+        for call in self._calls():
             self._end(call, None, error or LostConnection("the session was closed while this was under way"))
+
+    def _calls(self) -> list[_Call]:
+        return [*self._pending.values(), *self._fences]
 
     # Construct
 
@@ -265,27 +266,33 @@ class ForeignConstructing(Constructing):
         name, group = op.group, self._agent.standing.group(op.group)
         if group is None:
             raise not_in(name)
+        ft = group.ft or group.notifies or is_ft(DESTRUCT, op.directives)
         if self._take_over(op, done):
+            self._pending[name].ft = ft
             return
         self._free(name)
         members, lost = group.membership.members, tuple(group.lost)
         call = self._begin(op, done, (*members, *lost))
-        if lost and not self._goes_on(name, op):
+        call.ft = ft
+        if lost and not call.ft:
             # The answer is the same as for a member that ends after the call.
             self._note_loss(call, lost[0])
         elif group.epoch == 1 and self._built.get(name) == members:
             directives = directives_for(op, self._port.server_release)
             self._submit(call, op.replace(directives=directives), self._destructed)
         else:
-            self._gather(call, members)
+            call.named = members
+            self._gather(call)
 
-    def _gather(self, call: _Call, members: tuple[Proc, ...]) -> None:
-        """Destruct by a fence of the present members: the server has no record of them, or it is out of date."""
-        call.named = members
+    def _gather(self, call: _Call) -> None:
+        """Fence the present members; for a destruct, the server has no record of them, or it is out of date."""
         call.gathered = True
-        members = tuple(sorted(members))
-        told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
-        self._submit(call, Fence(members, False, told), self._gathered)
+        members = tuple(sorted(call.named))
+        if isinstance(call.op, Fence):
+            self._submit(call, call.op.replace(procs=members), partial(self._fenced, call.named))
+        else:
+            told = tuple([info for info in call.op.directives if info.key != keys.TIMEOUT])
+            self._submit(call, Fence(members, False, told), self._gathered)
 
     def _submit(self, call: _Call, op: Op[Any], finish: Any) -> None:
         def done(_result: object, error: BaseException | None) -> None:
@@ -326,13 +333,11 @@ class ForeignConstructing(Constructing):
         if call.done is None or (error is not None and call.asked):
             return
         name = call.op.group
-        if getattr(error, "code", 0) == statuses.ERR_LOST_CONNECTION and call.leave_timer is None:
+        if getattr(error, "code", 0) == statuses.ERR_LOST_CONNECTION:
             # The server may lose a member that leaves and ends before the event of its leaving arrives here.
             self._busy.add(name)
-            lost = failure_of(statuses.ERR_PARTIAL_SUCCESS, name, call.named)
-            call.leave_timer = self._port.later(LEAVE_GRACE, lambda: self._lose(call, lost))
-            return
-        if error is None or getattr(error, "code", 0) == statuses.ERR_PARTIAL_SUCCESS:
+            self._lose_later(call, failure_of(statuses.ERR_PARTIAL_SUCCESS, name, call.named), LEAVE_GRACE)
+        elif error is None or getattr(error, "code", 0) == statuses.ERR_PARTIAL_SUCCESS:
             self._dissolve(call, error)
         else:
             self._end(call, None, error)
@@ -384,6 +389,7 @@ class ForeignConstructing(Constructing):
             self._end(call, None, failure)
 
         self._busy.add(name)
+        self._cancel_loss(call)
         call.loss_timer = self._port.later(LOSS_GRACE, unanswered)
         directives = directives_for(call.op, self._port.server_release)
         self._port.submit(call.op.replace(directives=(*directives, _GOES_ON)), forgotten)
@@ -412,10 +418,7 @@ class ForeignConstructing(Constructing):
         call.ft = (state is not None and state.ft) if given is None else given
         self._fences.append(call)
         self._watch(call)
-        self._submit_fence(call)
-
-    def _submit_fence(self, call: _Call) -> None:
-        self._submit(call, call.op.replace(procs=call.named), partial(self._fenced, call.named))
+        self._gather(call)
 
     def _fenced(self, named: tuple[Proc, ...], call: _Call, error: BaseException | None) -> None:
         if call.ft and isinstance(error, PartialSuccess):
@@ -428,22 +431,6 @@ class ForeignConstructing(Constructing):
             self._lose_later(call, error)
         else:
             self._end(call, None, error)
-
-    def _without(self, member: Proc, fences: list[_Call]) -> None:
-        """A member has left or ended: continue fences without it, or let them fail."""
-        for call in fences:
-            if member not in call.named:
-                continue
-            call.named = tuple([each for each in call.named if each != member])
-            if call.ft:
-                # It may have called before, and the others may call later: the fence that the others call ends.
-                self._submit_fence(call)
-            else:
-                whose = name_proc(member, self._port.proc.nspace)
-                text = f"{whose} has left {call.group!r}, or has ended, without coming"
-                error = PartialSuccess(text, status=statuses.ERR_PARTIAL_SUCCESS, procs=call.op.procs)
-                error.missing = frozenset((member,))
-                self._lose_later(call, error)
 
     # Common to all
 
@@ -495,7 +482,7 @@ class ForeignConstructing(Constructing):
 
     def give_up(self, op: Any) -> None:
         """The caller of an operation no longer waits; its next call of a construct or destruct takes this one over."""
-        for call in [each for each in (*self._pending.values(), *self._fences) if each.op is op]:
+        for call in [each for each in self._calls() if each.op is op]:
             call.given_up = True
             if call.timer is not None:
                 call.timer.cancel()
@@ -518,9 +505,9 @@ class ForeignConstructing(Constructing):
             self._fences.remove(call)
         else:
             del self._pending[name]
-        for timer in (call.timer, call.loss_timer, call.leave_timer):
-            if timer is not None:
-                timer.cancel()
+        self._cancel_loss(call)
+        if call.timer is not None:
+            call.timer.cancel()
         # The next fence of the same procs, such as that of the next destruct, continues them.
         for fence in call.fences:
             call.asked -= 1
@@ -552,12 +539,11 @@ class ForeignConstructing(Constructing):
             self._end(call, None, failure_of(statuses.GROUP_CONSTRUCT_ABORT, name, (event.source,)))
 
     def _departed(self, event: Notification) -> None:
-        """A member has left while others are destructing, or in a fence: continue without it."""
+        """A member has left while others are destructing, or in a fence."""
         name = named(event)
-        call = self._pending.get(name)
-        if call is not None and isinstance(call.op, GroupDestruct):
-            self._go_on(call, event.source)
-        self._without(event.source, [fence for fence in self._fences if fence.group == name])
+        for call in self._calls():
+            if call.group == name and not isinstance(call.op, GroupConstruct):
+                self._lack(call, event.source, has_left=True)
 
     def _departed_late(self, event: Notification) -> bool:
         """Take note that a member had left before it ended; the membership no longer changes."""
@@ -566,44 +552,44 @@ class ForeignConstructing(Constructing):
         return True
 
     def _handle_exit(self, proc: Proc) -> None:
-        for call in list(self._pending.values()):
-            if proc in call.named:
-                if isinstance(call.op, GroupDestruct) and self._goes_on(call.group, call.op):
-                    self._go_on(call, proc)
-                else:
-                    self._note_loss(call, proc)
-        self._without(proc, self._fences[:])
+        for call in self._calls():
+            self._lack(call, proc)
 
-    def _goes_on(self, name: str, op: GroupDestruct) -> bool:
-        """Return True if a destruct continues without members that end."""
-        group = self._agent.standing.group(name)
-        return (group is not None and (group.ft or group.notifies)) or is_ft(DESTRUCT, op.directives)
-
-    def _go_on(self, call: _Call, without: Proc) -> None:
-        living = tuple([each for each in call.named if each != without])
-        if living == call.named:
+    def _lack(self, call: _Call, member: Proc, has_left: bool = False) -> None:
+        """A participant has left or ended: continue without it, or let the call fail."""
+        if member not in call.named:
             return
-        if call.lost == without and call.loss_timer is not None:
-            call.loss_timer.cancel()
-            call.loss_timer = None
-        if call.leave_timer is not None:
-            call.leave_timer.cancel()
-            call.leave_timer = None
-        self._gather(call, living)
+        if call.ft or (has_left and isinstance(call.op, GroupDestruct)):
+            call.named = tuple([each for each in call.named if each != member])
+            if call.lost in (None, member):
+                self._cancel_loss(call)
+            # It may have called before, and the others may call later: the fence that the others call ends.
+            self._gather(call)
+        else:
+            self._note_loss(call, member)
 
     def _note_loss(self, call: _Call, proc: Proc) -> None:
-        """A participant of a construct or a destruct has ended."""
+        """A participant has ended, or has left during a fence that does not continue without it."""
         status = statuses.GROUP_CONSTRUCT_ABORT if isinstance(call.op, GroupConstruct) else statuses.ERR_PARTIAL_SUCCESS
         error = failure_of(status, call.group, (proc,))
+        if isinstance(call.op, Fence):
+            whose = name_proc(proc, self._port.proc.nspace)
+            text = f"{whose} has left {call.group!r}, or has ended, without coming"
+            error = PartialSuccess(text, status=status, procs=call.op.procs)
         error.missing = frozenset((proc,))
         if call.loss_timer is None:
             call.lost = proc
         self._lose_later(call, error)
 
-    def _lose_later(self, call: _Call, error: BaseException) -> None:
+    def _lose_later(self, call: _Call, error: BaseException, seconds: float = LOSS_GRACE) -> None:
         """A participant has ended or left; it may have called before, so the server gets some time to end the call."""
         if call.loss_timer is None:
-            call.loss_timer = self._port.later(LOSS_GRACE, lambda: self._lose(call, error))
+            call.loss_timer = self._port.later(seconds, lambda: self._lose(call, error))
+
+    def _cancel_loss(self, call: _Call) -> None:
+        if call.loss_timer is not None:
+            call.loss_timer.cancel()
+            call.loss_timer = call.lost = None
 
 
 def _expanded(addresses: Addresses, info: Info) -> Info:
