@@ -55,7 +55,7 @@ HELD = (
     forwarding._Feed,
     asking._PendingRequest,
     constructs.Construct,
-    grouprecords._Invitation,
+    grouprecords._KnownInvitation,
     serverdata.Group,
 )
 """What a server holds because of somebody; the rest are bounded caches of messages."""

@@ -8,7 +8,7 @@ import pytest
 
 from lib.group_world import NSPACE, Ticket, World
 from pypmix.engine.groups import talk
-from pypmix.engine.groups.election import GRACE, KNOWN, Outcome
+from pypmix.engine.groups.election import GRACE, KNOWN, LeaderChoice
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.ops import GroupInvite, GroupInviteControl, GroupJoin, GroupLeave, Notification, NotifyEvent
 from pypmix.standard.ops.publishing import RANGE_CUSTOM
@@ -412,7 +412,7 @@ def test_a_group_that_stands_has_a_new_leader(adapts: bool) -> None:
 
 def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     world = World(3)
-    heard: dict[int, list[Outcome]] = {rank: [] for rank in range(3)}
+    heard: dict[int, list[LeaderChoice]] = {rank: [] for rank in range(3)}
     world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
 
     def begin(rank: int) -> None:
@@ -428,15 +428,15 @@ def test_the_parts_hear_of_the_choice_however_late_they_ask() -> None:
     assert heard[0] == []
     begin(2)
     world.run()
-    assert heard == {rank: [Outcome(P[1])] for rank in range(3)}
+    assert heard == {rank: [LeaderChoice(P[1])] for rank in range(3)}
     begin(2)
-    assert heard[2] == [Outcome(P[1])] * 2
+    assert heard[2] == [LeaderChoice(P[1])] * 2
 
 
 def test_a_choice_that_is_begun_twice_is_shown_to_the_handlers_once() -> None:
     world = World(2)
     leader = Proc("other", 0)
-    heard: list[Outcome] = []
+    heard: list[LeaderChoice] = []
     world[0].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
     for rank in range(2):
         world[rank].agent.standing.formed(G, (*P[0:2], leader), leader=leader)
@@ -445,26 +445,26 @@ def test_a_choice_that_is_begun_twice_is_shown_to_the_handlers_once() -> None:
     world[1].agent.part("election").begin(G, P[0:2], leader, term=2, decided=lambda outcome: None)
     world.run()
     assert len(world[0].events(statuses.GROUP_LEADER_FAILED)) == 1
-    assert heard == [Outcome(P[0])]
+    assert heard == [LeaderChoice(P[0])]
 
 
 def test_who_coordinates_and_begins_last_has_heard_the_others() -> None:
     world = World(3)
     leader = Proc("other", 0)
-    heard: list[Outcome] = []
+    heard: list[LeaderChoice] = []
     world[1].on(statuses.GROUP_LEADER_FAILED, lambda event: CLAIMS)
     for rank in range(3):
         world[rank].agent.standing.formed(G, (*P[0:3], leader), leader=leader)
     for rank in (1, 2, 0):
         world[rank].agent.part("election").begin(G, P[0:3], leader, term=2, decided=heard.append, wishes=rank > 0)
         world.run(until=world.now + 0.5)
-    assert heard == [Outcome(P[1])] * 3
+    assert heard == [LeaderChoice(P[1])] * 3
 
 
 def test_one_that_has_left_the_group_is_not_waited_for() -> None:
     world = World(3)
     leader = Proc("other", 0)
-    heard: list[Outcome] = []
+    heard: list[LeaderChoice] = []
     for rank in range(3):
         world[rank].agent.standing.formed(G, (*P[0:3], leader), leader=leader)
     world[2].start(GroupLeave(G))
@@ -474,5 +474,5 @@ def test_one_that_has_left_the_group_is_not_waited_for() -> None:
     for rank in range(2):
         world[rank].agent.part("election").begin(G, P[0:3], leader, term=2, decided=heard.append)
     world.run(until=world.now + 2 * GRACE)
-    assert heard == [Outcome(None, statuses.ERR_NOT_FOUND)] * 2
+    assert heard == [LeaderChoice(None, statuses.ERR_NOT_FOUND)] * 2
     at_rest(world)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lib.group_world import ATTEMPT, NSPACE, SERVER, Ticket, World, is_idle
 from pypmix.engine.groups import standing, talk
-from pypmix.engine.groups.standing import MAX_DEPARTED, Admission, Membership
+from pypmix.engine.groups.standing import MAX_DEPARTED, AdmissionRecord, MemberList
 from pypmix.standard import attrs, keys, statuses
 from pypmix.standard.errors import LostConnection, PMIxError
 from pypmix.standard.ops import GroupChange, GroupLeave, GroupUnwatch, GroupWatch, Notification, NotifyEvent
@@ -257,7 +257,7 @@ def test_who_has_come_back_may_lead() -> None:
     team.leave(2)
     team.world.run()
     group = team.world[0].agent.standing.group(G)
-    team.world[0].agent.standing.admit(group, P[2], Admission(1, 1))
+    team.world[0].agent.standing.admit(group, P[2], AdmissionRecord(1, 1))
     team.world[0].agent.standing.led(G, P[2], 1)
     assert group.leader == P[2]
     team.world[0].agent.standing.led(G, P[5], 1)
@@ -382,19 +382,19 @@ def test_what_is_remembered_has_a_bound() -> None:
         late.record_end(Proc("others", rank))
     assert len(late._expected[G].kept) == standing.MAX_KEPT
     assert len(late._ended) == standing.MAX_ENDED
-    membership = Membership(P, {})
+    membership = MemberList(P, {})
     for rank in range(MAX_DEPARTED + 10):
         membership.remove(Proc("others", rank), 0)
     assert len(membership.departed) == MAX_DEPARTED
 
 
 def test_of_two_that_admit_the_same_life_the_earlier_place_counts() -> None:
-    membership = Membership(P[:2], {})
-    assert membership.add(P[3], Admission(3, 1))
-    assert membership.add(P[4], Admission(4, 1))
-    assert not membership.add(P[4], Admission(2, 1))
+    membership = MemberList(P[:2], {})
+    assert membership.add(P[3], AdmissionRecord(3, 1))
+    assert membership.add(P[4], AdmissionRecord(4, 1))
+    assert not membership.add(P[4], AdmissionRecord(2, 1))
     assert membership.members == (P[0], P[1], P[4], P[3])
-    assert not membership.add(P[4], Admission(5, 1))
+    assert not membership.add(P[4], AdmissionRecord(5, 1))
     assert membership.members == (P[0], P[1], P[4], P[3])
 
 
@@ -524,7 +524,7 @@ def test_who_watches_late_may_hear_what_was_before() -> None:
     assert [change.procs for change in heard] == [(P[1],), (P[2],)]
     group = team.world[0].agent.standing.group(G)
     for life in range(1, standing.MAX_PAST + 10):
-        team.world[0].agent.standing.admit(group, P[5], Admission(life, life))
+        team.world[0].agent.standing.admit(group, P[5], AdmissionRecord(life, life))
     assert len(group.past) == standing.MAX_PAST
 
 
@@ -540,10 +540,10 @@ def test_a_group_that_is_formed_anew_is_another_one() -> None:
 # The order of members
 
 STEPS = [
-    ("add", 4, Admission(1, 10)),
-    ("add", 5, Admission(2, 11)),
-    ("add", 3, Admission(2, 12)),
-    ("add", 5, Admission(4, 11)),
+    ("add", 4, AdmissionRecord(1, 10)),
+    ("add", 5, AdmissionRecord(2, 11)),
+    ("add", 3, AdmissionRecord(2, 12)),
+    ("add", 5, AdmissionRecord(4, 11)),
     ("remove", 1, 0),
     ("remove", 4, 10),
 ]
@@ -551,7 +551,7 @@ STEPS = [
 
 @given(st.permutations(STEPS))
 def test_members_come_to_the_same_order_however_they_hear(steps: list[tuple[str, int, Any]]) -> None:
-    membership = Membership(P[:3], {})
+    membership = MemberList(P[:3], {})
     for what, rank, how in steps:
         getattr(membership, what)(P[rank], how)
     assert [each.rank for each in membership.members] == [0, 2, 3, 5]

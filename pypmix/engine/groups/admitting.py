@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.entering import COMES, OFFER
-from pypmix.engine.groups.standing import Admission, admission_infos, admissions_in, not_in, said_in
+from pypmix.engine.groups.standing import AdmissionRecord, admission_infos, admissions_in, not_in, said_in
 from pypmix.engine.groups.talk import (
     ADDED,
     DEPARTED,
@@ -179,7 +179,7 @@ class Admitting:
         if membership.has_departed(who, admission.life):
             self._end(admission, NotFound(f"{self._name(who)} has left {group.name!r} again", procs=(who,)))
             return
-        place = Admission(membership.last_place + 1, admission.life)
+        place = AdmissionRecord(membership.last_place + 1, admission.life)
         others = [member for member in membership.members if member not in (self._me, who)]
         infos = (
             procs(keys.GROUP_MEMBERSHIP, [*[member for member in membership.members if member != who], who]),
@@ -201,7 +201,7 @@ class Admitting:
         # This event informs the new member's server of the group, if no other member lives there.
         self._port.submit(event(statuses.GROUP_MEMBERSHIP_UPDATE, group.name, (*others, who), infos), published)
 
-    def _published(self, group: Group, admission: _Admission, place: Admission, infos: tuple[Info, ...]) -> None:
+    def _published(self, group: Group, admission: _Admission, place: AdmissionRecord, infos: tuple[Info, ...]) -> None:
         self._taking_in = group.name, admission.proc
         news = self._standing.admit(group, admission.proc, place, admission.infos)
         self._taking_in = None

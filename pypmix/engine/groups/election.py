@@ -19,7 +19,7 @@ term and is ignored here.
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.states import Election as States
+from pypmix.engine.groups.states import ElectionStates as States
 from pypmix.engine.groups.talk import (
     ABORT,
     CLAIM,
@@ -94,7 +94,7 @@ _OVER = LostConnection, NotInitialized
 """The errors with which operations fail when the session ends."""
 
 
-class Outcome(Record):
+class LeaderChoice(Record):
     """The result of a choice.
 
     Args:
@@ -113,7 +113,7 @@ class _Election:
         self.term = term
         self.failed = failed
         self.able: Callable[[], bool] | None = None
-        self.decided: Callable[[Outcome], None] = _ignored
+        self.decided: Callable[[LeaderChoice], None] = _ignored
         self.order: list[Proc] = []
         self.everybody: list[Proc] = []
         """All procs that have ever taken part, in the order of the membership; `order` has the procs that still do."""
@@ -158,7 +158,7 @@ class Elections:
         self._port = agent.port
         self._me = agent.port.proc
         self._under_way: dict[Key, _Election] = {}
-        self._past: dict[Key, Outcome] = {}
+        self._past: dict[Key, LeaderChoice] = {}
         self._shown: dict[Key, None] = {}
         self._announced: dict[tuple[str, Proc], str] = {}
         """The failures that were reported to the handlers, and the verdict of the handlers so far."""
@@ -193,7 +193,7 @@ class Elections:
         failed: Proc,
         *,
         term: int,
-        decided: Callable[[Outcome], None],
+        decided: Callable[[LeaderChoice], None],
         announced: bool = False,
         wishes: bool = True,
         able: Callable[[], bool] | None = None,
@@ -211,8 +211,8 @@ class Elections:
                 Ended ones and the failed leader are skipped; the caller takes part whether it is listed or not.
             failed: The leader that has failed.
             term: The term of the new leader: one more than the term of the failed one.
-            decided: Called once, possibly before this returns, with the `Outcome`. The chosen leader may have ended in
-                the meantime: check `agent.standing.has_exited`, and begin the next term then.
+            decided: Called once, possibly before this returns, with the `LeaderChoice`. The chosen leader may have
+                ended in the meantime: check `agent.standing.has_exited`, and begin the next term then.
             announced: Whether the server has reported the failure; call this from the watcher of that event then.
             wishes: Whether to ask the handlers; False if this process knows that the leader has left.
             able: For an invitation: returns True if this process can lead; a claim of a handler counts only then, and
@@ -393,15 +393,15 @@ class Elections:
         if election.holders and election.result not in self._results:
             return
         if election.able is not None and election.result not in self._results and ABORT in heard.values():
-            self._decide(election, Outcome(None, statuses.GROUP_CONSTRUCT_ABORT))
+            self._decide(election, LeaderChoice(None, statuses.GROUP_CONSTRUCT_ABORT))
             return
         leader = next((each for each, verdict in heard.items() if verdict == CLAIM), None)
         if leader is not None:
-            self._decide(election, Outcome(leader))
+            self._decide(election, LeaderChoice(leader))
         elif all(heard.values()):
-            self._decide(election, Outcome(None, statuses.ERR_NOT_FOUND))
+            self._decide(election, LeaderChoice(None, statuses.ERR_NOT_FOUND))
 
-    def _decide(self, election: _Election, outcome: Outcome) -> None:
+    def _decide(self, election: _Election, outcome: LeaderChoice) -> None:
         # The announcement comes back to its sender and must not count twice.
         keep(self._past, election.key, outcome)
         mine = _announcement(election.key, outcome, tuple(election.order))
@@ -418,10 +418,10 @@ class Elections:
         else:
             take_effect(None, None)
 
-    def _announce(self, key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> None:
+    def _announce(self, key: Key, outcome: LeaderChoice, to: tuple[Proc, ...]) -> None:
         self._port.submit(_announcement(key, outcome, to), ignore)
 
-    def _finish(self, election: _Election, outcome: Outcome, what: str) -> None:
+    def _finish(self, election: _Election, outcome: LeaderChoice, what: str) -> None:
         keep(self._past, election.key, outcome)
         self._end(election, what)
         election.decided(outcome)
@@ -616,7 +616,9 @@ class Elections:
         if key is None or key in self._past:
             return
         status = found(event.infos, ERROR_STATUS, int)
-        outcome = Outcome(found(event.infos, keys.GROUP_LEADER, Proc), statuses.SUCCESS if status is None else status)
+        outcome = LeaderChoice(
+            found(event.infos, keys.GROUP_LEADER, Proc), statuses.SUCCESS if status is None else status
+        )
         election = self._under_way.get(key)
         if election is None:
             if self._is_leaderless(key, event.source):
@@ -659,7 +661,7 @@ class Elections:
         self._port.submit(say(says, name, to, (size(TERM, term), proc(FAILED, failed), *infos)), ignore)
 
 
-def _announcement(key: Key, outcome: Outcome, to: tuple[Proc, ...]) -> NotifyEvent:
+def _announcement(key: Key, outcome: LeaderChoice, to: tuple[Proc, ...]) -> NotifyEvent:
     """Return the event that announces a choice."""
     name, term, failed = key
     what = Info(ERROR_STATUS, Value(codes.STATUS, outcome.status))
@@ -691,5 +693,5 @@ def _unpacked(infos: Iterable[Info]) -> tuple[Info, ...] | None:
     return tuple(array.items)
 
 
-def _ignored(outcome: Outcome) -> None:
+def _ignored(outcome: LeaderChoice) -> None:
     """Ignore an outcome that is no longer wanted."""

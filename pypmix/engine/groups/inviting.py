@@ -23,8 +23,8 @@ from __future__ import annotations
 from pypmix.engine.common import ignore
 from pypmix.engine.groups.constructing import ranks_of, wants_context_id
 from pypmix.engine.groups.standing import Attempt
-from pypmix.engine.groups.states import Answer
-from pypmix.engine.groups.states import Invitation as States
+from pypmix.engine.groups.states import AnswerStates
+from pypmix.engine.groups.states import InvitationStates as States
 from pypmix.engine.groups.talk import (
     ABORT,
     REASON,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from pypmix.engine.base import Done
     from pypmix.engine.groups.agent import Agent, Timer
 
-PENDING = Answer.PENDING
+PENDING = AnswerStates.PENDING
 
 INVITATION = "pypmix.grp.invitation"
 """The invitation that a message is about, a string: a name may be used again."""
@@ -151,7 +151,7 @@ class InvitationRecord(Attempt):
         return text(INVITATION, self.token), size(TERM, self.term), size(VERSION, self.version)
 
 
-class Invitation(InvitationRecord):
+class LedInvitation(InvitationRecord):
     """An invitation that this process leads."""
 
     def __init__(self, name: str, token: str, order: Iterable[Proc], directives: tuple[Info, ...]) -> None:
@@ -160,7 +160,7 @@ class Invitation(InvitationRecord):
         self.order = list(order)
         """The invited procs and the leader, in the order of the membership."""
         self.invitees: dict[Proc, str] = {}
-        """The answer of each invited proc, a state of `Answer`."""
+        """The answer of each invited proc, a state of `AnswerStates`."""
         self.contributions: dict[Proc, tuple[Info, ...]] = {}
         self.directives = directives
         self.answers: Callable[[GroupAnswer], None] | None = None
@@ -190,11 +190,11 @@ class Invitation(InvitationRecord):
 
     def step(self, proc: Proc, what: str) -> None:
         """Take a step of the state of a proc that is invited, or is to be."""
-        self.invitees[proc] = Answer.step(self.invitees.get(proc, Answer.START), what)
+        self.invitees[proc] = AnswerStates.step(self.invitees.get(proc, AnswerStates.START), what)
 
     def take_out(self, proc: Proc) -> None:
         """Remove a proc from the invitation."""
-        self.step(proc, Answer.LEFT_OUT)
+        self.step(proc, AnswerStates.LEFT_OUT)
         del self.invitees[proc]
 
 
@@ -209,7 +209,7 @@ class Inviting:
         self._me = agent.port.proc
         self._session = urandom(6).hex()
         self._count = 0
-        self._under_way: dict[str, Invitation] = {}
+        self._under_way: dict[str, LedInvitation] = {}
         port = agent.port
         for says, listener in (
             (MEMBERS_KNOWN, self._knows_members),
@@ -251,7 +251,7 @@ class Inviting:
             raise PMIxError(taken, status=statuses.ERR_EXISTS, procs=invited)
         self._count += 1
         token = f"{self._session}:{self._count}"
-        invitation = Invitation(name, token, (self._me,), op.directives)
+        invitation = LedInvitation(name, token, (self._me,), op.directives)
         invitation.done = done
         invitation.answers = op.answers
         invitation.contributions[self._me] = contributed(self._me, op.directives)
@@ -320,11 +320,11 @@ class Inviting:
         order = [each for each in dict.fromkeys(members) if each == self._me or not has_ended(each)]
         if self._me not in order:
             order.append(self._me)
-        invitation = Invitation(name, record.token, order, record.directives)
+        invitation = LedInvitation(name, record.token, order, record.directives)
         invitation.term, invitation.version, invitation.done = record.term, record.version, done
         for each in order:
             if each != self._me:
-                invitation.step(each, Answer.IS_INVITED)
+                invitation.step(each, AnswerStates.IS_INVITED)
         invitation.contributions[self._me] = contributions
         self._under_way[name] = invitation
         self._ask_for_context(invitation)
@@ -340,18 +340,18 @@ class Inviting:
         self._abort(invitation, why)
         return True
 
-    def _add(self, invitation: Invitation, added: Iterable[Proc]) -> None:
+    def _add(self, invitation: LedInvitation, added: Iterable[Proc]) -> None:
         """Invite procs; ended procs count as failed at once."""
         added = list(dict.fromkeys(added))
         invitation.order = list(dict.fromkeys(invitation.order + added))
         for each in added:
-            invitation.step(each, Answer.IS_INVITED)
+            invitation.step(each, AnswerStates.IS_INVITED)
         self._send_invited(invitation, [each for each in added if not self._agent.standing.has_exited(each)])
         for each in added:
             if not invitation.is_finished and self._agent.standing.has_exited(each):
                 self._failed(invitation, each, "it has ended")
 
-    def _change(self, invitation: Invitation, added: Iterable[Proc]) -> None:
+    def _change(self, invitation: LedInvitation, added: Iterable[Proc]) -> None:
         """Invite further procs, and send the new list to the procs that have accepted.
 
         The group is complete only when they know the list: a member that has got the result and then loses the leader
@@ -363,7 +363,7 @@ class Inviting:
         self._tell_members(invitation, list(invitation.invitees))
         self._add(invitation, added)
 
-    def _tell_members(self, invitation: Invitation, to: list[Proc]) -> None:
+    def _tell_members(self, invitation: LedInvitation, to: list[Proc]) -> None:
         to = [each for each in to if not self._agent.standing.has_exited(each)]
         states = invitation.invitees
         invitation.unsure.update(each for each in to if each in invitation.ours and states[each] == ACCEPTED)
@@ -371,12 +371,12 @@ class Inviting:
             infos = (*invitation.stamp, procs(keys.GROUP_MEMBERSHIP, invitation.order))
             self._port.submit(say(MEMBERS, invitation.name, to, infos), ignore)
 
-    def _invited_with(self, invitation: Invitation) -> tuple[Info, ...]:
+    def _invited_with(self, invitation: LedInvitation) -> tuple[Info, ...]:
         """Return the infos of the event that invites procs."""
         asked = [info for info in invitation.directives if info.key not in CONTRIBUTIONS | ROUTING]
         return (procs(keys.GROUP_MEMBERSHIP, invitation.order), *invitation.stamp, *asked)
 
-    def _remind(self, invitation: Invitation, wait: float) -> None:
+    def _remind(self, invitation: LedInvitation, wait: float) -> None:
         """Repeat the invitation, now and then, for silent procs; programs on other libraries do not notice."""
         invitation.reminder = None
         silent = [each for each, state in invitation.invitees.items() if state == PENDING]
@@ -386,7 +386,7 @@ class Inviting:
             if wait < REMIND_UNTIL:
                 invitation.reminder = self._port.later(2 * wait, lambda: self._remind(invitation, 2 * wait))
 
-    def _send_invited(self, invitation: Invitation, to: list[Proc]) -> None:
+    def _send_invited(self, invitation: LedInvitation, to: list[Proc]) -> None:
         if not to:
             return
         infos = self._invited_with(invitation)
@@ -400,7 +400,7 @@ class Inviting:
 
         self._port.submit(event(statuses.GROUP_INVITED, invitation.name, to, infos), sent)
 
-    def _leave_out(self, invitation: Invitation, proc: Proc) -> None:
+    def _leave_out(self, invitation: LedInvitation, proc: Proc) -> None:
         """Remove a proc from the invitation, and inform it unless it has declined."""
         state = invitation.invitees[proc]
         invitation.take_out(proc)
@@ -423,12 +423,12 @@ class Inviting:
             # Its handlers run next, and may still object.
             invitation.judged.add((event.code, event.source))
 
-    def _note_acceptance(self, invitation: Invitation, event: Notification) -> bool:
+    def _note_acceptance(self, invitation: LedInvitation, event: Notification) -> bool:
         source, infos = event.source, event.infos
         version = found(infos, VERSION, int)
         if invitation.invitees.get(source) not in (PENDING, FAILED) or self._agent.standing.has_exited(source):
             return False
-        invitation.step(source, Answer.ACCEPTS)
+        invitation.step(source, AnswerStates.ACCEPTS)
         invitation.contributions[source] = contributed(source, infos)
         if version is not None:
             invitation.ours.add(source)
@@ -437,7 +437,7 @@ class Inviting:
         self._answer(invitation, GroupAnswer(ACCEPTED, source, "", rest))
         return True
 
-    def _compare(self, invitation: Invitation, source: Proc, version: int, members: tuple[Proc, ...]) -> None:
+    def _compare(self, invitation: LedInvitation, source: Proc, version: int, members: tuple[Proc, ...]) -> None:
         """Make sure that a proc that has accepted and this process know the same membership."""
         if version < invitation.version:
             self._tell_members(invitation, [source])
@@ -452,7 +452,7 @@ class Inviting:
                     invitation.take_out(each)
             new = [each for each in invitation.order if each not in known and each != self._me]
             for each in new:
-                invitation.step(each, Answer.IS_INVITED)
+                invitation.step(each, AnswerStates.IS_INVITED)
             self._send_invited(invitation, new)
             self._tell_members(invitation, [each for each in invitation.invitees if each != source])
 
@@ -468,16 +468,16 @@ class Inviting:
             return
         reason = found(event.infos, REASON, str) or ""
         rest = tuple([info for info in event.infos if info.key not in ROUTING and info.key != REASON])
-        self._lose(invitation, Answer.DECLINES, event.code, GroupAnswer(DECLINED, event.source, reason, rest))
+        self._lose(invitation, AnswerStates.DECLINES, event.code, GroupAnswer(DECLINED, event.source, reason, rest))
 
-    def _failed(self, invitation: Invitation, proc: Proc, reason: str) -> None:
-        self._lose(invitation, Answer.FAILS, statuses.GROUP_INVITE_FAILED, GroupAnswer(FAILED, proc, reason))
+    def _failed(self, invitation: LedInvitation, proc: Proc, reason: str) -> None:
+        self._lose(invitation, AnswerStates.FAILS, statuses.GROUP_INVITE_FAILED, GroupAnswer(FAILED, proc, reason))
         infos = (text(keys.GROUP_ID, invitation.name), _affected(proc), text(REASON, reason))
         self._port.handlers.start_chain(
             Notification(statuses.GROUP_INVITE_FAILED, self._me, RANGE_PROC_LOCAL, infos), False
         )
 
-    def _lose(self, invitation: Invitation, what: str, code: int, answer: GroupAnswer) -> None:
+    def _lose(self, invitation: LedInvitation, what: str, code: int, answer: GroupAnswer) -> None:
         """Record that a proc does not accept; the handlers of its event decide what follows."""
         invitation.step(answer.proc, what)
         invitation.contributions.pop(answer.proc, None)
@@ -485,7 +485,7 @@ class Inviting:
         invitation.judged.add((code, answer.proc))
         self._answer(invitation, answer)
 
-    def _answer(self, invitation: Invitation, answer: GroupAnswer) -> None:
+    def _answer(self, invitation: LedInvitation, answer: GroupAnswer) -> None:
         if invitation.answers is not None:
             self._port.tell(invitation.answers, answer)
 
@@ -495,7 +495,7 @@ class Inviting:
                 self._failed(invitation, proc, "it has ended")
                 self._advance(invitation)
 
-    def _out_of_time(self, invitation: Invitation, seconds: float) -> None:
+    def _out_of_time(self, invitation: LedInvitation, seconds: float) -> None:
         for each in [each for each, state in invitation.invitees.items() if state == PENDING]:
             if not invitation.is_finished:
                 self._failed(invitation, each, f"it has not answered within {seconds:g} s")
@@ -515,7 +515,7 @@ class Inviting:
                 self._judge(invitation, source, status, results)
                 return
 
-    def _judge(self, invitation: Invitation, proc: Proc, status: int, results: tuple[Info, ...]) -> None:
+    def _judge(self, invitation: LedInvitation, proc: Proc, status: int, results: tuple[Info, ...]) -> None:
         state = invitation.invitees.get(proc)
         if verdict_of(status, results) == ABORT:
             whose = self._name(invitation, proc)
@@ -536,11 +536,11 @@ class Inviting:
                 return
         self._advance(invitation)
 
-    def _name(self, invitation: Invitation, proc: Proc) -> str:
+    def _name(self, invitation: LedInvitation, proc: Proc) -> str:
         """Return the name of a proc as all invited procs read it: members of other jobs have a rank 1, too."""
         return name_proc(proc, common_job((self._me, *invitation.invitees)))
 
-    def _find(self, event: Notification) -> Invitation | None:
+    def _find(self, event: Notification) -> LedInvitation | None:
         """Return the invitation that a message is about, which libpmix does not name."""
         name, source, token = named(event), event.source, found(event.infos, INVITATION, str)
         if not name:
@@ -551,7 +551,7 @@ class Inviting:
             return None
         return invitation
 
-    def _find_later(self, event: Notification) -> Invitation | None:
+    def _find_later(self, event: Notification) -> LedInvitation | None:
         """Find the invitation for an acceptance by a proc that only the previous leader invited."""
         invitation = self._under_way.get(named(event))
         version, members = found(event.infos, VERSION, int) or 0, listed(event.infos, keys.GROUP_MEMBERSHIP)
@@ -588,7 +588,7 @@ class Inviting:
 
     # The context id
 
-    def _ask_for_context(self, invitation: Invitation) -> None:
+    def _ask_for_context(self, invitation: LedInvitation) -> None:
         """Take the context id of a group of this process alone, as hosts give one with each construct."""
         if not wants_context_id(invitation.directives):
             return
@@ -609,20 +609,20 @@ class Inviting:
 
         self._port.submit(GroupConstruct(name, (self._me,), directives), constructed)
 
-    def _set_context(self, invitation: Invitation, context: int | None) -> None:
+    def _set_context(self, invitation: LedInvitation, context: int | None) -> None:
         invitation.context = context
         invitation.waits_for_context = False
         self._advance(invitation)
 
     # The end
 
-    def _set_timer(self, invitation: Invitation) -> None:
+    def _set_timer(self, invitation: LedInvitation) -> None:
         seconds = timeout_in(invitation.directives)
         if seconds:
             call = self._port.later(seconds, lambda: self._out_of_time(invitation, seconds))
             invitation.timers.append(call)
 
-    def _advance(self, invitation: Invitation) -> None:
+    def _advance(self, invitation: LedInvitation) -> None:
         """Complete the group if nothing is left to wait for."""
         if invitation.is_finished or invitation.judged or invitation.unsure or invitation.waits_for_context:
             return
@@ -630,7 +630,7 @@ class Inviting:
             return
         self._complete(invitation)
 
-    def _complete(self, invitation: Invitation) -> None:
+    def _complete(self, invitation: LedInvitation) -> None:
         self._end(invitation, States.COMPLETES)
         name, states = invitation.name, invitation.invitees
         members = tuple([each for each in invitation.order if each == self._me or states[each] == ACCEPTED])
@@ -674,7 +674,7 @@ class Inviting:
 
     def _abort(
         self,
-        invitation: Invitation,
+        invitation: LedInvitation,
         why: str,
         cause: BaseException | None = None,
         event: Notification | None = None,
@@ -715,13 +715,13 @@ class Inviting:
             return proc.nspace == self._me.nspace
         return event.range in (RANGE_SESSION, RANGE_GLOBAL)
 
-    def _send_abort(self, invitation: Invitation, to: Iterable[Proc], why: str) -> None:
+    def _send_abort(self, invitation: LedInvitation, to: Iterable[Proc], why: str) -> None:
         to = tuple(to)
         if to:
             infos = (*invitation.stamp, text(REASON, why))
             self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, invitation.name, to, infos), ignore)
 
-    def _end(self, invitation: Invitation, what: str) -> None:
+    def _end(self, invitation: LedInvitation, what: str) -> None:
         invitation.state = States.step(invitation.state, what)
         del self._under_way[invitation.name]
         for timer in filter(None, (*invitation.timers, invitation.reminder)):

@@ -11,7 +11,7 @@ in the custom range of the event; if a server does not pass that on, no other le
 from __future__ import annotations
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.election import Outcome
+from pypmix.engine.groups.election import LeaderChoice
 from pypmix.engine.groups.inviting import (
     GIVES_UP,
     GONE,
@@ -25,7 +25,7 @@ from pypmix.engine.groups.inviting import (
     InvitationRecord,
     contributed,
 )
-from pypmix.engine.groups.states import Invitee
+from pypmix.engine.groups.states import InviteeStates
 from pypmix.engine.groups.talk import (
     ABORT,
     REASON,
@@ -66,7 +66,7 @@ MAX_OPEN = 1024
 Key = tuple[str, Proc]
 
 
-class _Invited(InvitationRecord):
+class _ReceivedInvitation(InvitationRecord):
     """An invitation to this process; the last ones that have ended are kept.
 
     A program may answer late, and a leader that does not know of the end may ask again.
@@ -82,7 +82,7 @@ class _Invited(InvitationRecord):
         self.members: tuple[Proc, ...] = ()
         """All invited procs and the leader; empty if they are not known."""
         self.contributions: tuple[Info, ...] = ()
-        self.state = Invitee.START
+        self.state = InviteeStates.START
         self.gives_up = False
         self.made: tuple[Proc, ...] = ()
         """The members, if the event that completes the group arrived after the end of its leader."""
@@ -102,17 +102,17 @@ class _Invited(InvitationRecord):
     @property
     def joins(self) -> bool:
         """Whether the program has accepted."""
-        return self.state in (Invitee.JOINS, Invitee.WAITS, Invitee.LEADS_AND_JOINS)
+        return self.state in (InviteeStates.JOINS, InviteeStates.WAITS, InviteeStates.LEADS_AND_JOINS)
 
     @property
     def leads(self) -> bool:
         """Whether this process has taken it over."""
-        return self.state in (Invitee.LEADS, Invitee.LEADS_AND_JOINS)
+        return self.state in (InviteeStates.LEADS, InviteeStates.LEADS_AND_JOINS)
 
     @property
     def failed(self) -> bool:
         """Whether the leader has failed and has not been replaced."""
-        return self.state in (Invitee.LEADERLESS, Invitee.WAITS)
+        return self.state in (InviteeStates.LEADERLESS, InviteeStates.WAITS)
 
     @property
     def may_answer(self) -> bool:
@@ -125,7 +125,7 @@ class _Invited(InvitationRecord):
 
     def step(self, what: str) -> None:
         """Take a step of its state machine."""
-        self.state = Invitee.step(self.state, what)
+        self.state = InviteeStates.step(self.state, what)
 
 
 class Joining:
@@ -135,8 +135,8 @@ class Joining:
         self._agent = agent
         self._port = agent.port
         self._me = agent.port.proc
-        self._open: dict[Key, _Invited] = {}
-        self._past: dict[Key, _Invited] = {}
+        self._open: dict[Key, _ReceivedInvitation] = {}
+        self._past: dict[Key, _ReceivedInvitation] = {}
         agent.hear(MEMBERS, self._members_changed)
         agent.hear(GONE, self._handle_withdrawal)
         agent.hear(REMINDS, self._is_reminded)
@@ -205,7 +205,7 @@ class Joining:
             raise PMIxError(taken, status=statuses.ERR_EXISTS, hint="the invitation was declined")
         self._accept(record, op, done)
 
-    def _answer_late(self, op: GroupJoin, past: _Invited, done: Done[GroupResults]) -> bool:
+    def _answer_late(self, op: GroupJoin, past: _ReceivedInvitation, done: Done[GroupResults]) -> bool:
         """Answer a program whose invitation has ended already. Return False if no outcome is kept for it."""
         if past.results is None and past.error is None:
             return False
@@ -213,33 +213,33 @@ class Joining:
         done(past.results if op.accept else None, past.error if op.accept else None)
         return True
 
-    def _find(self, name: str, leader: Proc) -> _Invited | None:
+    def _find(self, name: str, leader: Proc) -> _ReceivedInvitation | None:
         record = self._open.get((name, leader))
         if record is None:
             others = [each for each in self._open.values() if each.name == name and each.leader == leader]
             record = others[0] if others else None
         return record
 
-    def _unheard(self, op: GroupJoin) -> _Invited:
+    def _unheard(self, op: GroupJoin) -> _ReceivedInvitation:
         """Return a record for an invitation that the program has received, and this part has not.
 
         The program passes the infos of the invitation in its directives, with its own contributions.
         """
-        record = _Invited(op.group, op.leader, op.directives)
+        record = _ReceivedInvitation(op.group, op.leader, op.directives)
         record.members = listed(op.directives, keys.GROUP_MEMBERSHIP)
         record.directives = tuple([info for info in op.directives if info.key in HANDED_ON])
         self._take_in(record)
         return record
 
-    def _take_in(self, record: _Invited) -> None:
+    def _take_in(self, record: _ReceivedInvitation) -> None:
         before, self._open[record.key] = self._open.get(record.key), record
         self._past.pop(record.key, None)
         self._agent.standing.expected(record.name, record)
         if before is not None and before is not record:
             self._agent.standing.abandoned(record.name, before)
 
-    def _accept(self, record: _Invited, op: GroupJoin, done: Done[GroupResults]) -> None:
-        record.step(Invitee.ACCEPTS)
+    def _accept(self, record: _ReceivedInvitation, op: GroupJoin, done: Done[GroupResults]) -> None:
+        record.step(InviteeStates.ACCEPTS)
         record.done = done
         record.contributions = contributed(self._me, op.directives)
         seconds = timeout_in(op.directives)
@@ -250,7 +250,7 @@ class Joining:
         elif record.may_answer:
             self._send_acceptance(record)
 
-    def _send_acceptance(self, record: _Invited) -> None:
+    def _send_acceptance(self, record: _ReceivedInvitation) -> None:
         infos = (*record.stamp, *record.contributions)
         if record.term > 1:
             infos = (procs(keys.GROUP_MEMBERSHIP, record.members), *infos)
@@ -261,9 +261,9 @@ class Joining:
 
         self._port.submit(event(statuses.GROUP_INVITE_ACCEPTED, record.name, (record.leader,), infos), sent)
 
-    def _decline(self, record: _Invited, reason: str, done: Done[Any] | None) -> None:
+    def _decline(self, record: _ReceivedInvitation, reason: str, done: Done[Any] | None) -> None:
         may_answer, record.reason = record.may_answer, reason
-        self._close(record, Invitee.DECLINES)
+        self._close(record, InviteeStates.DECLINES)
         self._choose_no_more(record)
 
         def sent(_: object, error: BaseException | None) -> None:
@@ -279,7 +279,7 @@ class Joining:
         infos = (*stamp, text(REASON, reason)) if reason else stamp
         self._port.submit(event(statuses.GROUP_INVITE_DECLINED, name, (leader,), infos), sent)
 
-    def _out_of_time(self, record: _Invited, seconds: float) -> None:
+    def _out_of_time(self, record: _ReceivedInvitation, seconds: float) -> None:
         """Give up; if the leader completes the group all the same, this process leaves it at once."""
         record.timer = None
         why = "its time to join has run out"
@@ -296,7 +296,7 @@ class Joining:
                 return
         else:
             may_answer, record.left, record.reason = record.may_answer, True, why
-            self._close(record, Invitee.TIME_OUT)
+            self._close(record, InviteeStates.TIME_OUT)
             self._choose_no_more(record)
             if may_answer:
                 self._send_decline(record.name, record.leader, record.stamp, why, ignore)
@@ -340,7 +340,7 @@ class Joining:
             return False
         return True
 
-    def _answer_again(self, record: _Invited) -> None:
+    def _answer_again(self, record: _ReceivedInvitation) -> None:
         """Answer a new leader for the program, if both know that it leads."""
         if not record.may_answer:
             return
@@ -355,7 +355,7 @@ class Joining:
             return
         record = self._open.get((name, event.source))
         if record is None or not record.joins or record.token:
-            record = _Invited(name, event.source)
+            record = _ReceivedInvitation(name, event.source)
         record.read(event.infos)
         members = listed(event.infos, keys.GROUP_MEMBERSHIP) or self._in_range(event)
         record.members = tuple(dict.fromkeys(members))
@@ -395,7 +395,7 @@ class Joining:
             why = "the invitation was withdrawn, or its time is over"
             self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
-    def _led_by(self, leader: Proc, name: str) -> list[_Invited]:
+    def _led_by(self, leader: Proc, name: str) -> list[_ReceivedInvitation]:
         """Return the open invitations of a leader to groups of a name; an empty one stands for all."""
         return [each for each in self._open.values() if each.leader == leader and name in ("", each.name)]
 
@@ -436,7 +436,7 @@ class Joining:
         seen = any(each.token == token for each in (*self._open.values(), *self._past.values()))
         if name and token and event.source != self._me and not seen:
             # The invitation itself arrives later if a server has kept it for a handler; that group cannot be joined.
-            record = _Invited(name, event.source, event.infos)
+            record = _ReceivedInvitation(name, event.source, event.infos)
             self._take_in(record)
             self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
@@ -447,9 +447,9 @@ class Joining:
             if record.leader == proc and not record.failed and not record.leads:
                 self._leader_failed(record)
 
-    def _leader_failed(self, record: _Invited) -> None:
+    def _leader_failed(self, record: _ReceivedInvitation) -> None:
         if not record.failed:
-            record.step(Invitee.LEADER_FAILS)
+            record.step(InviteeStates.LEADER_FAILS)
         failed = record.leader
         # The others may know that this process leads before it knows that itself, and answer.
         self._agent.part("inviting")
@@ -480,7 +480,7 @@ class Joining:
                 record.gives_up = True
                 self._answer_again(record)
 
-    def _decided(self, record: _Invited, outcome: Outcome) -> None:
+    def _decided(self, record: _ReceivedInvitation, outcome: LeaderChoice) -> None:
         if self._open.get(record.key) is not record or not record.failed:
             return
         leader = outcome.leader
@@ -504,13 +504,13 @@ class Joining:
             else:
                 self._take_over(record)
             return
-        record.step(Invitee.IS_LED)
+        record.step(InviteeStates.IS_LED)
         if self._agent.standing.has_exited(leader):
             self._leader_failed(record)
         else:
             self._answer_again(record)
 
-    def _refuse_to_lead(self, record: _Invited) -> None:
+    def _refuse_to_lead(self, record: _ReceivedInvitation) -> None:
         """Abort: this process has joined another group of this name since its claim."""
         why = f"its leader {self._me} is in another group of this name"
         others = [each for each in record.members if each != self._me and not self._agent.standing.has_exited(each)]
@@ -519,8 +519,8 @@ class Joining:
             self._port.submit(event(statuses.GROUP_CONSTRUCT_ABORT, record.name, others, infos), ignore)
         self._end_with(record, statuses.GROUP_CONSTRUCT_ABORT, why)
 
-    def _take_over(self, record: _Invited) -> None:
-        record.step(Invitee.IS_CHOSEN)
+    def _take_over(self, record: _ReceivedInvitation) -> None:
+        record.step(InviteeStates.IS_CHOSEN)
 
         def done(results: GroupResults | None, error: BaseException | None) -> None:
             if isinstance(error, PMIxError):
@@ -532,7 +532,7 @@ class Joining:
 
     # The end
 
-    def _formed(self, record: _Invited, infos: tuple[Info, ...]) -> None:
+    def _formed(self, record: _ReceivedInvitation, infos: tuple[Info, ...]) -> None:
         members = listed(infos, keys.GROUP_MEMBERSHIP)
         leader = found(infos, keys.GROUP_LEADER, Proc)
         self._agent.part("election").remember(record.name, record.leader, infos)
@@ -550,7 +550,7 @@ class Joining:
             partial = bool(set(record.members) - set(members) - {record.origin})
         self._finish(record, results.replace(partial=partial), None)
 
-    def _end_with(self, record: _Invited, status: int, why: str) -> None:
+    def _end_with(self, record: _ReceivedInvitation, status: int, why: str) -> None:
         error = error_for(status)(
             f"there is no group {record.name!r}: {why}",
             status=status,
@@ -559,21 +559,21 @@ class Joining:
         )
         self._finish(record, None, error)
 
-    def _finish(self, record: _Invited, results: GroupResults | None, error: BaseException | None) -> None:
+    def _finish(self, record: _ReceivedInvitation, results: GroupResults | None, error: BaseException | None) -> None:
         done, record.done = record.done, None
         if done is None:
             record.results, record.error = results, error
         if error is not None:
             record.reason = "it has ended the invitation"
             record.left = record.joins and not record.made
-        self._close(record, Invitee.STANDS if error is None else Invitee.ENDS)
+        self._close(record, InviteeStates.STANDS if error is None else InviteeStates.ENDS)
         if error is not None:
             self._choose_no_more(record)
             self._leave(record.name, record.made)
         if done is not None:
             done(results, error)
 
-    def _close(self, record: _Invited, what: str) -> None:
+    def _close(self, record: _ReceivedInvitation, what: str) -> None:
         if record.timer is not None:
             record.timer.cancel()
             record.timer = None
@@ -584,7 +584,7 @@ class Joining:
         record.step(what)
         self._agent.standing.abandoned(record.name, record)
 
-    def _choose_no_more(self, record: _Invited) -> None:
+    def _choose_no_more(self, record: _ReceivedInvitation) -> None:
         elections = self._agent.made("election")
         if elections is not None:
             elections.drop(record.name, record.leader)

@@ -1,7 +1,7 @@
 """The groups of this process: their members, the members that have left or failed, and the watches.
 
 Each process keeps its own record, from the events of members and servers. Events arrive at different processes in
-different orders, and some arrive twice: from a server, and as a conclusion of this process. `Membership` yields the
+different orders, and some arrive twice: from a server, and as a conclusion of this process. `MemberList` yields the
 same members for any order of events; repeated events are screened.
 
 **Group ranks after a loss.** A group rank is a place among the present members: if a member leaves or fails, those
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from pypmix.engine.common import ignore
-from pypmix.engine.groups.states import Standing as States
+from pypmix.engine.groups.states import GroupStates as States
 from pypmix.engine.groups.talk import (
     ADDED,
     ENDED,
@@ -85,7 +85,7 @@ MAX_DEPARTED = 4096
 """The most departures that are remembered, for late events about them."""
 
 
-class Admission(Record):
+class AdmissionRecord(Record):
     """The admission of a proc to an existing group.
 
     Args:
@@ -99,7 +99,7 @@ class Admission(Record):
     life: int
 
 
-class Membership:
+class MemberList:
     """The members of one group, by group rank.
 
     Events in another order lead to the same members: a departure is remembered in case the event of the admission
@@ -115,7 +115,7 @@ class Membership:
         last_place: The last place that was assigned by an admission.
     """
 
-    def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, Admission]) -> None:
+    def __init__(self, members: Iterable[Proc], admitted: Mapping[Proc, AdmissionRecord]) -> None:
         self.admitted = dict(admitted)
         self.departed: dict[Proc, int] = {}
         self._founders = dict.fromkeys(members)
@@ -150,7 +150,7 @@ class Membership:
         """Return True if a life of a proc is known to have ended."""
         return life <= self.departed.get(proc, -1)
 
-    def add(self, proc: Proc, admission: Admission) -> bool:
+    def add(self, proc: Proc, admission: AdmissionRecord) -> bool:
         """Add a proc. Return True if it was not a member. A former life of it must have been removed."""
         if admission.place >= MAX_PLACE:
             return False
@@ -201,7 +201,7 @@ class Group:
         stage: The state of its state machine.
     """
 
-    def __init__(self, name: str, membership: Membership) -> None:
+    def __init__(self, name: str, membership: MemberList) -> None:
         self.name = name
         self.membership = membership
         self.context_id: int | None = None
@@ -327,7 +327,7 @@ class Standing:
         leader: Proc | None = None,
         infos: tuple[Info, ...] = (),
         directives: tuple[Info, ...] = (),
-        admitted: Mapping[Proc, Admission] | None = None,
+        admitted: Mapping[Proc, AdmissionRecord] | None = None,
         epoch: int = 1,
         term: int | None = None,
     ) -> GroupResults:
@@ -352,7 +352,7 @@ class Standing:
         if name in self._groups:
             self.dissolve(name)
         members = tuple(members)
-        group = Group(name, Membership(members, admitted or {}))
+        group = Group(name, MemberList(members, admitted or {}))
         group.context_id, group.leader = context_id, leader
         group.step(States.STANDS if leader is None else States.STANDS_LED)
         group.term = int(leader is not None) if term is None else term
@@ -410,7 +410,7 @@ class Standing:
         if others:
             self._port.submit(say(LEADS, name, others), ignore)
 
-    def admit(self, group: Group, member: Proc, admission: Admission, infos: tuple[Info, ...] = ()) -> bool:
+    def admit(self, group: Group, member: Proc, admission: AdmissionRecord, infos: tuple[Info, ...] = ()) -> bool:
         """Add a proc as a member. Return True if it was not known as one."""
         membership = group.membership
         if member in membership and membership.life(member) < admission.life:
@@ -644,7 +644,7 @@ class Standing:
             return self._takes_list(group, listed(event.infos, keys.GROUP_MEMBERSHIP))
         if len(added) != 1 or place is None or life is None:
             return False
-        news = self.admit(group, added[0], Admission(place, life), said_in(event.infos))
+        news = self.admit(group, added[0], AdmissionRecord(place, life), said_in(event.infos))
         self._agent.part("admitting").confirm(group, event.source, added[0], life)
         return news
 
@@ -661,7 +661,7 @@ class Standing:
             self._depart(group, member, membership.life(member))
         for member in members:
             if member not in membership:
-                self.admit(group, member, Admission(membership.last_place + 1, 0))
+                self.admit(group, member, AdmissionRecord(membership.last_place + 1, 0))
         return group.epoch != before
 
     def _takes_member_failed(self, event: Notification) -> bool:
@@ -835,7 +835,7 @@ def said_in(infos: Iterable[Info]) -> tuple[Info, ...]:
     return tuple([info for info in infos if info.key in (keys.GROUP_INFO, keys.GROUP_ENDPT_DATA)])
 
 
-def admission_infos(admitted: Mapping[Proc, Admission], lives: str) -> tuple[Info, ...]:
+def admission_infos(admitted: Mapping[Proc, AdmissionRecord], lives: str) -> tuple[Info, ...]:
     """Return the infos of a message that lists admitted members; `lives` is the key of their lives."""
     admissions = admitted.values()
     return (
@@ -845,12 +845,12 @@ def admission_infos(admitted: Mapping[Proc, Admission], lives: str) -> tuple[Inf
     )
 
 
-def admissions_in(infos: Iterable[Info], lives: str) -> dict[Proc, Admission] | None:
+def admissions_in(infos: Iterable[Info], lives: str) -> dict[Proc, AdmissionRecord] | None:
     """Return the admitted members that a message lists by `admission_infos`; None if it is not valid."""
     added, places, numbered = listed(infos, ADDED), numbers(infos, PLACE), numbers(infos, lives)
     if not len(added) == len(places) == len(numbered):
         return None
-    return dict(zip(added, map(Admission, places, numbered), strict=True))
+    return dict(zip(added, map(AdmissionRecord, places, numbered), strict=True))
 
 
 def not_in(name: str) -> NotFound:

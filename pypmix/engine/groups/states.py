@@ -9,7 +9,7 @@ from pypmix.engine.states import Machine, Row, rows_of
 from pypmix.standard.ops.groups import ACCEPTED, DECLINED, FAILED
 
 
-class Invitation(Machine):
+class InvitationStates(Machine):
     """An invitation, at its leader."""
 
     UNDER_WAY = START = "in progress"
@@ -32,7 +32,7 @@ class Invitation(Machine):
     )
 
 
-class Answer(Machine):
+class AnswerStates(Machine):
     """An invited proc, as the leader sees it."""
 
     NOT_INVITED = START = "not invited"
@@ -59,7 +59,7 @@ class Answer(Machine):
     )
 
 
-class Invitee(Machine):
+class InviteeStates(Machine):
     """An invitation, at an invited proc."""
 
     INVITED = START = "invited"
@@ -101,7 +101,7 @@ class Invitee(Machine):
     )
 
 
-class Election(Machine):
+class ElectionStates(Machine):
     """The choice of a leader, at a participant."""
 
     BEGUN = START = "begun"
@@ -131,7 +131,7 @@ class Election(Machine):
     )
 
 
-class Standing(Machine):
+class GroupStates(Machine):
     """A group, at one of its members."""
 
     UNDER_WAY = START = "in progress"
@@ -186,10 +186,10 @@ class Standing(Machine):
 
 
 MACHINES = {
-    "invitation": Invitation,
-    "answer": Answer,
-    "invitee": Invitee,
-    "election": Election,
-    "standing": Standing,
+    "invitation": InvitationStates,
+    "answer": AnswerStates,
+    "invitee": InviteeStates,
+    "election": ElectionStates,
+    "standing": GroupStates,
 }
 """The state machines of the members' libraries, by their names in the documentation."""

@@ -46,7 +46,8 @@ ADDED = "pypmix.grp.added"
 
 PLACE = "pypmix.grp.place"
 LIFE = "pypmix.grp.life"
-"""Numbers, each a `SIZE` or an array of them: see `standing.Admission`. A proc that leaves names the life it ends."""
+"""Numbers, each a `SIZE` or an array of them: see `standing.AdmissionRecord`. A proc that leaves names the life
+it ends."""
 
 LIVES = "pypmix.grp.lives"
 """The lives of several procs, in messages in which `LIFE` is something else."""

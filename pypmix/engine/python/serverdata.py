@@ -35,7 +35,7 @@ class Group:
         kept: The values of members that are kept under its context id.
         lost: The members that have ended, and whether a destruct misses them. It does not miss members that had left,
             which may be reported later.
-        places: The places of members that were admitted; see `standing.Admission`.
+        places: The places of members that were admitted; see `standing.AdmissionRecord`.
     """
 
     __slots__ = ("context_id", "formed", "ft", "kept", "leader", "lost", "notify", "places")

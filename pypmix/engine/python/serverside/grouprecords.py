@@ -60,7 +60,7 @@ MAX_EARLY = 4096
 """Bound of the events that are kept about groups that are being made here and exist elsewhere already."""
 
 
-class _Invitation:
+class _KnownInvitation:
     """An invitation: its inviter, and the procs whose events about it count."""
 
     __slots__ = ("infos", "inviter", "procs")
@@ -89,7 +89,7 @@ class Records:
         self._groups: dict[str, Group] = {}
         self._concerned: dict[str, set[str]] = {}
         """The groups that may have kept values or lost members of an nspace, by its name."""
-        self._invitations: dict[str, _Invitation] = {}
+        self._invitations: dict[str, _KnownInvitation] = {}
         self._kept: deque[tuple[Process, Name]] = deque()
         self.early: deque[tuple[str, Notification]] = deque(maxlen=MAX_EARLY)
         """Events about groups that are being made here, by name: other servers may complete a group earlier."""
@@ -324,7 +324,7 @@ class Records:
         if invitation is None or invitation.inviter != event.source:
             while len(self._invitations) >= MAX_INVITATIONS:
                 del self._invitations[next(iter(self._invitations))]
-            invitation = self._invitations[name] = _Invitation(event.source, event.infos)
+            invitation = self._invitations[name] = _KnownInvitation(event.source, event.infos)
         for each in (*listed(event.infos, keys.EVENT_CUSTOM_RANGE), *listed(event.infos, keys.GROUP_MEMBERSHIP)):
             if len(invitation.procs) < MAX_INVITED:
                 invitation.procs[each] = None
@@ -338,7 +338,7 @@ class Records:
         )
         if invitation is None and members == (event.source,):
             # All procs that it wanted to invite had ended before.
-            invitation = _Invitation(event.source, ())
+            invitation = _KnownInvitation(event.source, ())
         if invitation is None or event.source not in invitation.procs:
             return
         self._invitations.pop(name, None)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_INVITATIONS = 4096
 
 
-class _Invitation:
+class _ServedInvitation:
     __slots__ = ("context_id", "leader", "name", "optional", "order", "out", "pending", "timer", "waits")
 
     def __init__(self, name: str, leader: Process, order: tuple[Proc, ...], optional: bool) -> None:
@@ -57,7 +57,7 @@ class Inviting:
     def __init__(self, server: Node, groups: Forming) -> None:
         self._server = server
         self._groups = groups
-        self._under_way: dict[str, _Invitation] = {}
+        self._under_way: dict[str, _ServedInvitation] = {}
 
     # Requests
 
@@ -77,7 +77,7 @@ class Inviting:
             raise PMIxError("the inviting proc is not among the invited", status=statuses.ERR_NOT_A_MEMBER)
         if len(order) < 2 or any(each.rank > RANK_VALID for each in order):
             raise PMIxError("the invited are not known by their ranks", status=statuses.ERR_BAD_PARAM)
-        invitation = self._under_way[name] = _Invitation(name, peer.process, order, fields["optional"])
+        invitation = self._under_way[name] = _ServedInvitation(name, peer.process, order, fields["optional"])
         peer.status(tag, statuses.SUCCESS)
         if fields["timeout"]:
             late = self._server.clock.call_later(fields["timeout"], lambda: self._overdue(invitation))
@@ -136,7 +136,7 @@ class Inviting:
             elif process.proc in invitation.order:
                 self._fail(invitation, process.proc)
 
-    def _fail(self, invitation: _Invitation, failed: Proc) -> None:
+    def _fail(self, invitation: _ServedInvitation, failed: Proc) -> None:
         if self._under_way.get(invitation.name) is not invitation or failed in invitation.out:
             return
         invitation.pending.discard(failed)
@@ -149,17 +149,17 @@ class Inviting:
         )
         self._advance(invitation)
 
-    def _overdue(self, invitation: _Invitation) -> None:
+    def _overdue(self, invitation: _ServedInvitation) -> None:
         invitation.timer = None
         for each in sorted(invitation.pending):
             self._fail(invitation, each)
 
-    def _numbered(self, invitation: _Invitation, infos: Iterable[Info] | None) -> None:
+    def _numbered(self, invitation: _ServedInvitation, infos: Iterable[Info] | None) -> None:
         invitation.context_id = found(infos or (), keys.GROUP_CONTEXT_ID, int)
         invitation.waits = False
         self._advance(invitation)
 
-    def _advance(self, invitation: _Invitation) -> None:
+    def _advance(self, invitation: _ServedInvitation) -> None:
         if self._under_way.get(invitation.name) is not invitation:
             return
         if invitation.out and not invitation.optional:
@@ -172,19 +172,19 @@ class Inviting:
                 infos.append(size(keys.GROUP_CONTEXT_ID, invitation.context_id))
             self._tell(statuses.GROUP_CONSTRUCT_COMPLETE, invitation, members, infos)
 
-    def _abort(self, invitation: _Invitation) -> None:
+    def _abort(self, invitation: _ServedInvitation) -> None:
         self._end(invitation)
         # Programs on this library wait for it when they have declined, too.
         self._tell(statuses.GROUP_CONSTRUCT_ABORT, invitation, invitation.order)
 
-    def _end(self, invitation: _Invitation) -> None:
+    def _end(self, invitation: _ServedInvitation) -> None:
         del self._under_way[invitation.name]
         if invitation.timer is not None:
             invitation.timer.cancel()
 
     # Events
 
-    def _tell(self, code: int, invitation: _Invitation, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
+    def _tell(self, code: int, invitation: _ServedInvitation, to: Iterable[Proc], infos: Iterable[Info] = ()) -> None:
         self._raise(
             code, invitation.leader, to, (text(keys.GROUP_ID, invitation.name), flag(keys.EVENT_NON_DEFAULT), *infos)
         )
