@@ -171,7 +171,7 @@ def test_only_one_of_those_who_claim_wins() -> None:
     cast = Cast(6, dict.fromkeys(range(1, 6), CLAIMS))
     cast.world.run()
     cast.world.kill(0)
-    cast.world.run(until=2)
+    cast.world.run(until=cast.world.now + 2)
     leaders = set(cast.lead().values())
     assert len(leaders) == 1
     cast.join(5)
