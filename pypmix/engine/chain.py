@@ -52,12 +52,16 @@ def _at_once(function: Callable[[Any], object], argument: Any) -> None:
 
 
 def _combine(
-    notification: Notification, conclusion: Conclusion, completion: Completion | None, guarded: Callable[..., object]
+    notification: Notification,
+    conclusions: list[Conclusion],
+    completion: Completion | None,
+    guarded: Callable[..., object],
 ) -> Completion:
     def complete(status: int, results: tuple[Info, ...]) -> None:
         if completion is not None:
             completion(status, results)
-        guarded(conclusion, notification, status, results)
+        for conclusion in list(conclusions):
+            guarded(conclusion, notification, status, results)
 
     return complete
 
@@ -228,8 +232,8 @@ class Handlers:
         self._last: Handler | None = None
         self._rows: tuple[list[Handler], list[Handler], list[Handler]] = ([], [], [])
         self._watchers: dict[int, list[Callable[[Notification], None]]] = {}
-        self._screens: dict[int, Callable[[Notification], bool]] = {}
-        self._conclusions: dict[int, Conclusion] = {}
+        self._screens: dict[int, list[Callable[[Notification], bool]]] = {}
+        self._conclusions: dict[int, list[Conclusion]] = {}
         self._kept: deque[Notification] = deque(maxlen=MAX_KEPT)
         self._calls: deque[tuple[Callable[[Any], None], object]] = deque()
         """The calls to make, in this order regardless of threads."""
@@ -284,30 +288,23 @@ class Handlers:
         """
         self._watchers.setdefault(code, []).append(watcher)
 
-    def screen(self, code: int, accept: Callable[[Notification], bool] | None) -> None:
-        """Set a filter of the library for events of a code; rejected events are dropped.
+    def screen(self, code: int, accept: Callable[[Notification], bool]) -> None:
+        """Add a filter of the library for events of a code; events that any of them rejects are dropped.
 
         Args:
             code: The code.
-            accept: Returns True for events to deliver; called in the exclusive section. None removes the filter.
+            accept: Returns True for events to deliver; called in the exclusive section, whatever others return.
         """
-        if accept is None:
-            self._screens.pop(code, None)
-        else:
-            self._screens[code] = accept
+        self._screens.setdefault(code, []).append(accept)
 
-    def conclude(self, code: int, conclusion: Conclusion | None) -> None:
-        """Set a function of the library to call after the chain of each event of a code, even without handlers.
+    def conclude(self, code: int, conclusion: Conclusion) -> None:
+        """Add a function of the library to call after the chain of each event of a code, even without handlers.
 
         Args:
             code: The code.
             conclusion: Called in the exclusive section with the event, the status of its last handler and all results.
-                None removes it.
         """
-        if conclusion is None:
-            self._conclusions.pop(code, None)
-        else:
-            self._conclusions[code] = conclusion
+        self._conclusions.setdefault(code, []).append(conclusion)
 
     def is_host(self, source: Proc) -> bool:
         """Return True if the source of an event is the server or the host."""
@@ -405,16 +402,16 @@ class Handlers:
             effect: Calls the one C function that makes the event take effect. An exception of a signal handler before
                 it leaves no trace, and `recover` completes the work after it.
         """
-        screen = self._screens.get(notification.code)
-        if screen is not None and self._guarded(screen, notification) is False:
+        screens = self._screens.get(notification.code)
+        if screens is not None and False in [self._guarded(screen, notification) for screen in screens]:
             if completion is not None:
                 completion(statuses.EVENT_NO_ACTION_TAKEN, results)
             return False
         for watcher in list(self._watchers.get(notification.code, ())):
             self._guarded(watcher, notification)
-        conclusion = self._conclusions.get(notification.code)
-        if conclusion is not None:
-            completion = _combine(notification, conclusion, completion, self._guarded)
+        conclusions = self._conclusions.get(notification.code)
+        if conclusions is not None:
+            completion = _combine(notification, conclusions, completion, self._guarded)
         everyone = [self._first, *[handler for row in self._rows for handler in row], self._last]
         chain = [handler for handler in everyone if handler is not None and self._matches(handler, notification)]
         chain = [handler for handler in chain if handler.active]

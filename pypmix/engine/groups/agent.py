@@ -6,8 +6,9 @@ leader. A part is made when it is first needed. All of them run where `port.ente
 operation of the caller, an event, an answer of the server, or a timer. They do no I/O: requests are sent by
 `port.submit`, and functions of the user's side are called by `port.tell`.
 
-Processes send each other events (`talk`). For each event the parts' `screen` is called first, and drops repeated
-events; then watchers are called, then the handlers of the program, and at last `conclude` gets their answer.
+Processes send each other events (`talk`). For each event the parts' screens are called first, and drop repeated
+events; then watchers are called, then the handlers of the program, and at last the parts' conclusions get their answer
+(`port.handlers`).
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from pypmix.engine.base import Cancellable, Done
-    from pypmix.engine.chain import Conclusion, Handlers
+    from pypmix.engine.chain import Handlers
     from pypmix.engine.groups.foreign import Support
     from pypmix.engine.groups.standing import Attempt
     from pypmix.standard.ops import Notification, Op
     from pypmix.standard.releases import Release
-    from pypmix.standard.types import Info, Value
+    from pypmix.standard.types import Value
 
     Timer = Cancellable
 
@@ -148,8 +149,6 @@ class Agent:
         )
         self._listening = False
         self._heard: dict[str, Callable[[Notification], None]] = {}
-        self._screens: dict[int, list[Callable[[Notification], bool]]] = {}
-        self._conclusions: dict[int, list[Conclusion]] = {}
 
     def start(self, op: Op[Any], done: Done[Any]) -> None:
         """Carry out an operation of `PARTS`; errors are passed to `done`, which is called where `port.enter` leads."""
@@ -217,24 +216,6 @@ class Agent:
         if not self._listening:
             self._listening = True
             self.port.watch(statuses.TALK, self.talk)
-
-    def screen(self, code: int, predicate: Callable[[Notification], bool]) -> None:
-        """See `Handlers.screen`, which takes one function for each code: an event is news if all parts want it."""
-        self._screens.setdefault(code, []).append(predicate)
-        self.port.handlers.screen(code, self._passes_screens)
-
-    def conclude(self, code: int, conclusion: Conclusion) -> None:
-        """See `Handlers.conclude`, which takes one function for each code: all parts are called."""
-        self._conclusions.setdefault(code, []).append(conclusion)
-        self.port.handlers.conclude(code, self._concluded)
-
-    def _passes_screens(self, event: Notification) -> bool:
-        # Each part processes the event, whatever the others return.
-        return False not in [wanted(event) for wanted in self._screens[event.code]]
-
-    def _concluded(self, event: Notification, status: int, results: tuple[Info, ...]) -> None:
-        for conclusion in list(self._conclusions[event.code]):
-            conclusion(event, status, results)
 
     def talk(self, event: Notification) -> None:
         """Process a message of another process."""

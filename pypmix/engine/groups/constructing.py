@@ -316,7 +316,7 @@ class Constructing:
         self.expects_leaders()
         for code in (statuses.GROUP_MEMBER_FAILED, statuses.GROUP_LEADER_FAILED):
             self._port.watch(code, only_hear)
-            self._agent.conclude(code, self._concluded)
+            self._port.handlers.conclude(code, self._concluded)
 
     def _leads(self, event: Notification) -> None:
         name, leader = named(event), found(event.infos, keys.GROUP_LEADER, Proc)

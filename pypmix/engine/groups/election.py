@@ -177,9 +177,9 @@ class Elections:
             (KNOWN, self._knows_result),
         ):
             agent.hear(says, listener)
-        agent.screen(statuses.GROUP_LEADER_FAILED, self._is_news_of_failure)
-        agent.conclude(statuses.GROUP_LEADER_FAILED, self._handle_verdict)
-        agent.screen(statuses.GROUP_LEADER_SELECTED, self._is_news_of_choice)
+        agent.port.handlers.screen(statuses.GROUP_LEADER_FAILED, self._is_news_of_failure)
+        agent.port.handlers.conclude(statuses.GROUP_LEADER_FAILED, self._handle_verdict)
+        agent.port.handlers.screen(statuses.GROUP_LEADER_SELECTED, self._is_news_of_choice)
         self._port.watch(statuses.GROUP_LEADER_SELECTED, self._selected)
         agent.standing.follow(self._handle_exit)
         agent.standing.listen()

@@ -89,7 +89,7 @@ class Entering:
         self._last_life = 0
         agent.hear(OFFER, self._offered)
         agent.hear(WELCOME, self._welcomed)
-        agent.screen(statuses.GROUP_MEMBERSHIP_UPDATE, self._announced)
+        agent.port.handlers.screen(statuses.GROUP_MEMBERSHIP_UPDATE, self._announced)
 
     def enter(self, op: GroupEnter, done: Done[GroupResults]) -> None:
         """Carry out a `GroupEnter`."""

@@ -223,7 +223,7 @@ class Inviting:
         ):
             port.watch(code, watcher)
         for code in (statuses.GROUP_INVITE_ACCEPTED, statuses.GROUP_INVITE_DECLINED, statuses.GROUP_INVITE_FAILED):
-            agent.conclude(code, self._concluded)
+            agent.port.handlers.conclude(code, self._concluded)
         agent.standing.follow(self._handle_exit)
 
     def leads(self, name: str) -> bool:

@@ -140,8 +140,8 @@ class Joining:
         agent.hear(MEMBERS, self._members_changed)
         agent.hear(GONE, self._handle_withdrawal)
         agent.hear(REMINDS, self._is_reminded)
-        agent.conclude(statuses.GROUP_LEADER_FAILED, self._failure_answered)
-        agent.screen(statuses.GROUP_INVITED, self._is_news)
+        agent.port.handlers.conclude(statuses.GROUP_LEADER_FAILED, self._failure_answered)
+        agent.port.handlers.screen(statuses.GROUP_INVITED, self._is_news)
         agent.standing.follow(self._handle_exit)
         # Outcomes first: an invitation may have one already when it arrives.
         for code, watcher in (

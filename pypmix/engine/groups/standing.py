@@ -556,13 +556,13 @@ class Standing:
             (statuses.GROUP_MEMBERSHIP_UPDATE, self._takes_update),
         ):
             port.watch(code, only_hear)
-            agent.screen(code, screen)
+            agent.port.handlers.screen(code, screen)
         if port.support.reports_failures:
             port.watch(statuses.GROUP_LEADER_FAILED, self._leader_failed)
         agent.hear(LEADS, self._leads)
         agent.hear(WITHOUT, self._stands_without)
-        agent.screen(statuses.GROUP_MEMBER_FAILED, self._takes_member_failed)
-        agent.screen(statuses.GROUP_LEADER_FAILED, self._may_be_leader_failed)
+        agent.port.handlers.screen(statuses.GROUP_MEMBER_FAILED, self._takes_member_failed)
+        agent.port.handlers.screen(statuses.GROUP_LEADER_FAILED, self._may_be_leader_failed)
 
     def keep(self, event: Notification) -> bool:
         """Keep an event until its group is formed. Return False if no group of its name is being formed."""

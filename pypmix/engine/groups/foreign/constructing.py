@@ -528,7 +528,7 @@ class ForeignConstructing(Constructing):
         self.expects_leaders()
         port.watch(statuses.GROUP_CONSTRUCT_ABORT, self._aborted)
         port.watch(statuses.GROUP_LEFT, self._departed)
-        agent.screen(statuses.GROUP_LEFT, self._departed_late)
+        agent.port.handlers.screen(statuses.GROUP_LEFT, self._departed_late)
         agent.standing.follow(self._handle_exit)
 
     def _aborted(self, event: Notification) -> None:
