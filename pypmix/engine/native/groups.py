@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pypmix.engine.collective.rules import placed
 from pypmix.engine.groups.constructing import FAILURES, results_of
 from pypmix.engine.groups.foreign.rules import GATHERING, TELLING, answer_form, collect, kept, missing
 from pypmix.engine.groups.talk import COMES_ADDED, flag, listed, text
@@ -87,9 +88,7 @@ class GroupsTopic(Asking):
 
         def complete(answers: Any, _error: BaseException | None) -> None:
             order = listed(answers or (), keys.QUERY_GROUP_MEMBERSHIP)
-            members = result.members or order
-            known = [proc for proc in order if proc in members]
-            ordered = result.replace(members=(*known, *[proc for proc in members if proc not in known]))
+            ordered = result.replace(members=placed(order, result.members or order))
             lacking = missing(op, ordered)
             if lacking:
                 collect(self.port, ordered.members, lacking, ordered.context_id, lambda infos: finish(ordered, infos))
