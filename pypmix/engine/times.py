@@ -122,6 +122,9 @@ DETOUR_SECONDS = 2.0
 HELD_SECONDS = 60.0
 """The time for which messages wait for the entries on which they are based."""
 
+REPORT_SECONDS = 0.5
+"""The time after which a server reports its entries again, if it has sent them to a server that is not the root."""
+
 # Between servers: answers of a `Crossing`
 
 GONE_SECONDS = 2.0

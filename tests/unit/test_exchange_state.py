@@ -214,7 +214,7 @@ def test_only_the_launcher_orders_entries(caplog):
     session.exchanges["n001"].tell("n000", statelog.ORDERED, news)
     session.hub.run()
     assert session.exchanges["n000"].members == (LAUNCHER, *session.names)
-    assert "n001 orders entries and is not the launcher" in caplog.text
+    assert "n001 may not send 'pypmix.state.ordered' to n000" in caplog.text
 
 
 @pytest.mark.parametrize("bound", ["seconds", "bytes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pypmix.engine import times
 from pypmix.host.exchange import codec, limits
+from pypmix.host.exchange.authority import RESTRICTED
 from pypmix.host.exchange.codec import TEXT
 from pypmix.host.exchange.errors import log, unpack_error
 from pypmix.host.naming import shown
@@ -58,6 +59,8 @@ class Arrivals:
 
     def call_listener(self, sender: str, topic: str, data: bytes) -> None:
         """Pass a message of a server, which may be this one, to the listener of its topic."""
+        if topic in RESTRICTED and sender != self.name:
+            self._exchange.authority.check_sender(sender, topic)
         listener = self._listeners.get(topic)
         if listener is None:
             log.warning("%s: %s tells of %r, which has no listener", shown(self.name), shown(sender), topic)

@@ -14,7 +14,7 @@ from pypmix.engine.common import Pending
 from pypmix.engine.groups.talk import DECLARES, SAYS, found, left_in
 from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import deciding
-from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT
+from pypmix.host.exchange.codec import JOB, SIGNATURE, TEXT, broken
 from pypmix.host.exchange.errors import ExchangeTimeout, as_error, log
 from pypmix.host.exchange.kinds import (
     CONNECT,
@@ -325,24 +325,28 @@ class Collectives:
         for nspace in sorted(filter(self._local.lacks_job, {proc.nspace for proc in procs})):
             told = [name for name in self._places.tellers_of(nspace) if self._exchange.has(name)]
             asked += [(nspace, name) for name in told[:1]]
-        found: list[bytes] = []
+        found: list[tuple[str, bytes]] = []
         waiting = len(asked)
 
         def finish(_upcall: Upcall, _op: object) -> None:
-            for data in found:
-                self._local.borrow_job(JOB.read(data))
+            for nspace, data in found:
+                job = JOB.read(data)
+                if job.nspace != nspace:
+                    raise broken(f"the answer about the job {nspace!r} is about {job.nspace!r}")
+                self._local.borrow_job(job)
             then()
 
-        def take_job(data: bytes | None, _error: PMIxError | None) -> None:
+        def take_job(nspace: str, data: bytes | None, _error: PMIxError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if data:
-                found.append(data)
+                found.append((nspace, data))
             if not waiting:
                 self.attempt(finish, upcall)
 
         for nspace, name in asked:
-            self._exchange.request(name, JOB_INFO, TEXT.write(nspace), take_job, timeout=DECISION_SECONDS)
+            request = TEXT.write(nspace)
+            self._exchange.request(name, JOB_INFO, request, partial(take_job, nspace), timeout=DECISION_SECONDS)
         if not asked:
             then()
 

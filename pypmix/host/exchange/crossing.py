@@ -116,6 +116,8 @@ class Crossing:
         self._local = LocalServer(server, self.name, self._places, hop)
         self._launcher = launcher
         exchange.follow(launcher)
+        self._authority = exchange.authority
+        self._authority.places = self._places
         self._session_jobs = Jobs(exchange, self._places, self)
         self._incarnations = Incarnations()
         self._ended: dict[str, set[str]] = {}
@@ -385,8 +387,10 @@ class Crossing:
             # Other servers may know them: each server reports its procs.
             return None
 
-    def _told_event(self, _sender: str, data: bytes) -> None:
+    def _told_event(self, sender: str, data: bytes) -> None:
         code, reach, source, infos = EVENT.read(data)
+        if sender != self._launcher:
+            self._authority.check_procs(sender, (source,))
         self._collectives.observe_event(code, source, infos)
         self._local.notify(Notification(code, source, reach, infos))
 
@@ -417,7 +421,9 @@ class Crossing:
     def _asked_directory(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         if self._directory is None:
             raise NotSupported(f"nothing is published on {shown(self.name)}")
-        self._directory(Forwarded(sender, *codec.unpack_request(data), answer))
+        op, requestor, uid, gid = codec.unpack_request(data)
+        self._authority.check_procs(sender, (requestor,))
+        self._directory(Forwarded(sender, op, requestor, uid, gid, answer))
 
 
 class Forwarded:

@@ -32,6 +32,7 @@ from pypmix.engine import times
 from pypmix.engine.alarms import Alarms
 from pypmix.host.exchange import codec, limits
 from pypmix.host.exchange.arrivals import Arrivals
+from pypmix.host.exchange.authority import Authority
 from pypmix.host.exchange.codec import BYTES, TEXT, Field, message
 from pypmix.host.exchange.detours import Detours
 from pypmix.host.exchange.errors import listed, make
@@ -142,6 +143,7 @@ class Exchange:
         collectives: The collectives that this server takes part in.
         requests: The requests of this server, and those that it answers.
         arrivals: The messages of other servers.
+        authority: Who may send what.
         outbox: The messages of this server.
         detours: The servers that are reached through the root alone.
         is_closed: Whether this server has left.
@@ -167,6 +169,7 @@ class Exchange:
         """The same as `number`, without a call of Python."""
         self.is_closed = False
         self._watchers: list[Watcher] = []
+        self.authority: Authority = Authority(self)
         self.requests: Requests = Requests(self)
         self.arrivals: Arrivals = Arrivals(self)
         self._carrier_reason: Callable[[str], str] = getattr(carrier, "reason", lambda _name: "")
@@ -354,11 +357,11 @@ class Exchange:
     def tell_others(self, topic: str, data: bytes, to: str = "") -> None:
         """Send a message to all other present servers, or to one of them, at once; in a callback of the exchange.
 
-        In a session of more than `MAX_MESH` servers the root passes on what is for all.
+        In a session of more than `MAX_MESH` servers, which are not all connected, the launcher passes it on.
         """
         if self.is_closed:
             return
-        if to or len(self.membership.present) <= limits.MAX_MESH:
+        if to or not self.launcher or len(self.membership.present) <= limits.MAX_MESH:
             self._tell((to,) if to else self.list_others(), topic, data)
         else:
             self.state.submit(BROADCAST, _BROADCAST.write((topic, data)))

@@ -45,6 +45,10 @@ _JOB: Field[Described] = message(NAME, BYTES, BYTES)
 _REPORT: Field[tuple[tuple[Described, ...], News]] = message(many(_JOB), _NEWS)
 
 
+def _digest(packed: bytes) -> bytes:
+    return blake2b(packed, digest_size=DIGEST).digest()
+
+
 def grouped(news: dict[Proc, tuple[int, int]]) -> News:
     """Return news of procs with the procs that share them together."""
     found: dict[tuple[int, int], list[Proc]] = {}
@@ -73,10 +77,10 @@ class Jobs:
         self._places = places
         self._crossing = crossing
         self._news: dict[Proc, tuple[int, int]] = {}
-        self._state.on(statelog.NEWS, lambda _origin, data: crossing.apply_news(_NEWS.read(data)))
-        self._state.on(statelog.JOB, lambda origin, data: self._apply_job(origin, _JOB.read(data)))
+        self._state.on(statelog.NEWS, lambda _origin, data: crossing.apply_news(_NEWS.read(data)), self._check_news)
+        self._state.on(statelog.JOB, lambda origin, data: self._apply_job(origin, _JOB.read(data)), self._check_job)
         self._state.on(statelog.FORGET, lambda origin, data: crossing.remove_server(origin, *FORGOTTEN.read(data)))
-        self._state.on(statelog.PROCS, self._apply_report)
+        self._state.on(statelog.PROCS, self._apply_report, self._check_report)
         self._state.report(self._report)
 
     # Entries of this server
@@ -84,10 +88,9 @@ class Jobs:
     def register(self, nspace: str, places: dict[int, str]) -> None:
         """Submit the description of a job."""
         packed = PLACES.write((nspace, places))
-        digest = blake2b(packed, digest_size=DIGEST).digest()
-        known = self._places.has_description(nspace, digest)
+        digest = _digest(packed)
         self._places.add(self._exchange.name, nspace, digest, places)
-        self._state.submit(statelog.JOB, _JOB.write((nspace, digest, b"" if known else packed)))
+        self._state.submit(statelog.JOB, _JOB.write((nspace, digest, packed)))
 
     def place(self, nspace: str, places: dict[int, str], number: int) -> None:
         """Record the launcher's description of a job; `number` is its number, greater than those of earlier jobs."""
@@ -124,6 +127,27 @@ class Jobs:
 
     # Entries of others
 
+    def _check_news(self, origin: str, data: bytes) -> None:
+        for _, _, procs in _NEWS.read(data):
+            self._exchange.authority.check_procs(origin, procs)
+
+    def _check_job(self, origin: str, data: bytes) -> None:
+        self._check_description(origin, _JOB.read(data))
+
+    def _check_description(self, origin: str, described: Described) -> None:
+        nspace, digest, packed = described
+        named, places = PLACES.read(packed)
+        if named != nspace or digest != _digest(packed):
+            raise broken(f"the description of {nspace!r} is of another job, or has another digest")
+        self._exchange.authority.check_description(origin, nspace, places)
+
+    def _check_report(self, origin: str, data: bytes) -> None:
+        jobs, news = _REPORT.read(data)
+        for job in jobs:
+            self._check_description(origin, job)
+        for _, _, procs in news:
+            self._exchange.authority.check_procs(origin, procs, is_report=True)
+
     def _apply_job(self, origin: str, described: Described) -> bytes | None:
         """Record a job that a server knows. Return the entry without the description if the others know it, too."""
         nspace, digest, packed = described
@@ -144,7 +168,8 @@ class Jobs:
         mine, jobs = origin == self._exchange.name, []
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
         if self._exchange.launcher:
-            for departed, finalized in self._places.missing() if mine else ():
+            # The launcher's report to a server that has joined late.
+            for departed, finalized in self._places.missing() if origin == self._exchange.launcher else ():
                 news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
                 news += [(DEPARTED, 0, departed)] if departed else []
         else:
@@ -153,7 +178,9 @@ class Jobs:
                 return server != origin and not (mine and not self._exchange.has(server))
 
             for nspace, digest, procs, finalized in self._places.list_reports(origin, is_elsewhere):
-                jobs.append((nspace, digest, PLACES.write((nspace, self._places.of(nspace) or {}))))
+                packed = PLACES.write((nspace, self._places.of(nspace) or {}))
+                # Others may have added to what this server has described.
+                jobs.append((nspace, _digest(packed) if mine else digest, packed))
                 news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
                 news += [(DEPARTED, 0, tuple(procs))] if procs else []
         if jobs or news:

@@ -10,15 +10,16 @@ server by name in a session without a launcher.
 If the carrier of another server reports an end, that server is *doubted*: messages to it are lost, and everything that
 waits for it waits for the declaration, which is on its way if the server has died. If the declaration does not arrive
 in `DOUBT_SECONDS`, the two may have lost only each other: the server reports that to the root. The root asks the other
-one; if it answers, the later of the two by name is declared lost. If the root does not answer within the time of the
-carrier's keep-alive, since its loop is busy, the server removes the doubted one without it. A server that learns that
-it was declared lost leaves the session: it continues alone, and a daemon ends its ranks. The reverse order is bounded,
-too: a declaration that arrives before the carrier's own report waits for the last messages of the lost server, for
-`LOSS_SECONDS`.
+one; if it answers, the server that has lost more others is declared lost, and of two alike the later by name. If the
+root does not answer within the time of the carrier's keep-alive, since its loop is busy, the server removes the doubted
+one without it. A server that learns from the root that it was declared lost leaves the session: it continues alone, and
+a daemon ends its ranks. The reverse order is bounded, too: a declaration that arrives before the carrier's own report
+waits for the last messages of the lost server, for `LOSS_SECONDS`.
 
 If the root of a session without a launcher is doubted, the next one by name takes its place as soon as all that it is
 connected with doubt the same servers. So it waits as long as any of them has the old root, which declares the next one
-lost in that case. Of two servers without a third one, each continues alone.
+lost in that case. Of two servers without a third one, each continues alone. Without a launcher the root may not reach a
+server that it has declared lost, so others inform that server: it doubts them, and leaves if it cannot reach its root.
 
 All of this happens in turns of the exchange.
 """
@@ -106,14 +107,19 @@ class Membership:
         self._agreed: dict[str, frozenset[str]] = {}
         """The servers that doubt others, too, as this server has asked them."""
         self._asked: set[tuple[str, frozenset[str]]] = set()
-        self._questions: list[tuple[str, tuple[str, ...]]] = []
+        self._parted: dict[str, set[str]] = {}
+        """The servers that have lost their connection with each present server, as the root knows."""
+        self._lost_by: set[str] = set()
+        """The present servers that have lost this one, and are not the root."""
+        self._questions: dict[str, tuple[str, ...]] = {}
+        """The last question of each server that waits for doubts of this one."""
         state.on(LOSS, self._apply_loss)
         exchange.handle(DOUBT, self._answer_doubt)
         exchange.handle(LIVES, lambda _sender, _data, answer: answer(b"", None))
         exchange.hear(AGREE, self._ask_for_agreement)
         exchange.hear(AGREED, self._agree)
         exchange.hear(LEAVES, lambda sender, _data: self.doubt(sender))
-        exchange.hear(LOST, lambda sender, _data: self._leave(sender))
+        exchange.hear(LOST, lambda sender, _data: self._take_lost(sender))
 
     @property
     def root(self) -> str:
@@ -192,6 +198,10 @@ class Membership:
         if self._next_root != self.name or self.is_closing or self.has_left:
             return
         before = self._doubted_before
+        if before and self._lost_by:
+            # The root has declared the loss of this server, which it could not report to it.
+            self._leave(min(self._lost_by))
+            return
         if before:
             reached = self.present - self.doubted - {self.name}
             missing = [name for name in reached if not before <= self._agreed.get(name, frozenset())]
@@ -223,18 +233,14 @@ class Membership:
             self._declare()
 
     def _ask_for_agreement(self, sender: str, data: bytes) -> None:
-        question = sender, NAMES.read(data)
-        if not self.launcher and question not in self._questions:
-            self._questions.append(question)
-            self._answer_questions()
+        self._questions[sender] = NAMES.read(data)
+        self._answer_questions()
 
     def _answer_questions(self) -> None:
-        questions, self._questions = self._questions, []
-        for sender, names in questions:
+        for sender, names in list(self._questions.items()):
             if self.present.difference(self.doubted).isdisjoint(names):
+                del self._questions[sender]
                 self._exchange.outbox.aside(sender, AGREED, NAMES.write(names))
-            elif sender in self.present:
-                self._questions.append((sender, names))
 
     def lose(self, name: str) -> None:
         """Declare the loss of a server; only the root does so."""
@@ -281,10 +287,14 @@ class Membership:
         def take_answer(_data: bytes | None, error: PMIxError | None) -> None:
             if error is None and self._next_root == self.name and not self.is_closing:
                 # They live, and have lost only each other.
-                later = max(name, doubter)
-                if {name, doubter} <= self.present - self.doubted or self.name in (name, doubter):
-                    self.reasons[later] = f"it has no connection with {shown(min(name, doubter))}"
-                    self.lose(later)
+                pair = {name, doubter}
+                for one in pair:
+                    self._parted.setdefault(one, set()).update(pair - {one})
+                # A server that parts from several others is lost itself, and takes one along at most.
+                lost = max(pair - {self.name}, key=lambda one: (len(self._parted[one]), one))
+                if pair <= self.present - self.doubted or self.name in pair:
+                    self.reasons[lost] = f"it has no connection with {shown(*(pair - {lost}))}"
+                    self.lose(lost)
 
         if known and name == self.name:
             take_answer(b"", None)
@@ -328,7 +338,8 @@ class Membership:
                 self._leave(origin)
         elif self._concerns(name, life):
             if name not in self.doubted and origin != self.name:
-                if name not in self.detoured:
+                if name not in self.detoured and not self.launcher:
+                    # The root may not reach it.
                     self._exchange.outbox.aside(name, LOST, b"")
                 self.reasons.setdefault(name, f"it has no connection with {shown(origin)}")
             self._exchange.lose(name)
@@ -343,8 +354,19 @@ class Membership:
         if len(self._lost) > MAX_LOST:
             del self._lost[next(iter(self._lost))]
         self._agreed.pop(name, None)
+        self._questions.pop(name, None)
+        self._lost_by.discard(name)
+        self._parted.pop(name, None)
         self._asked = {asked for asked in self._asked if asked[0] != name}
         self._state.forget(name)
+
+    def _take_lost(self, sender: str) -> None:
+        """Another server has lost this one, as the root has declared; only the root's word counts for all."""
+        if sender == self.root:
+            self._leave(sender)
+        else:
+            self._lost_by.add(sender)
+            self.doubt(sender)
 
     def _leave(self, other: str) -> None:
         """Leave the others: this server was declared lost, or has lost the launcher."""

@@ -38,7 +38,7 @@ from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
 from pypmix.host.exchange.rounds import PendingContribution
 from pypmix.host.exchange.searches import Searches
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
-from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat
+from pypmix.host.exchange.tree import ABSENT, GIVE_UP, NAMED, UP, UPWARDS, Relay, has_below, is_flat, servers_from
 from pypmix.host.naming import shown
 from pypmix.standard import keys, statuses
 from pypmix.standard.errors import PMIxError, RemoteProtocolError, Unreachable
@@ -287,8 +287,9 @@ class Participant:
     def _take_contribution(self, sender: str, data: bytes, answer: OnAnswer, former: Server | None = None) -> None:
         """A server contributes directly to a collective that this one coordinates; again if the one before is lost."""
         parts = read_parts(self.coordinator.attendance.places, data)
-        if [server for server, part in parts if not part.covers] != [sender]:
-            raise broken(f"{sender} contributes for {listed([server for server, _ in parts])}")
+        if len(parts) != 1:
+            raise broken(f"{shown(sender)} contributes to {len(parts)} collectives at once")
+        self.session.authority.check_parts(sender, parts, (sender,))
         pending = PendingContribution(sender, parts[0][1].number, parts, answer)
         if former is None:
             self.coordinator.contribute(pending)
@@ -313,14 +314,16 @@ class Participant:
             return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
-            raise broken(f"{sender} passes on what does not go together")
+            raise broken(f"{shown(sender)} combines contributions to different collectives")
+        names = parts[0][1].servers or parts[0][1].party.names
+        self.session.authority.check_parts(sender, parts, servers_from(names, root, sender))
         if root == self.name and life != self.session.membership.life_of(root):
             # They are meant for a former process of this name.
             answer(None, make_loss((root,), parts[0][1].name))
         elif root == self.name:
             self.coordinator.contribute(pending)
-        elif self._relay.is_above(sender, root, parts):
-            raise broken(f"{sender} passes on what comes from above")
+        elif self.name in servers_from(names, root, sender):
+            raise broken(f"{shown(sender)} passes contributions on to {shown(self.name)}, which is below it")
         else:
             self._relay.take(root, life, pending)
 
@@ -343,9 +346,11 @@ class Participant:
         self._absences.append((NAMED.read(data), answer))
         self._say_absent()
 
-    def _asked_to_expire(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
+    def _asked_to_expire(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """The time of a caller on another server has passed."""
         kind, name, procs = named = NAMED.read(data)
+        if sender not in {self.coordinator.attendance.places.server_of(proc) for proc in procs}:
+            raise broken(f"{shown(sender)} ends {name!r}, and has none of its procs")
         if self._contributes(named):
             # The contribution of this server is on its way to the coordinator, which answers it with that end.
             answer(b"", None)
@@ -585,7 +590,10 @@ class DataCollection:
         self._complete(local)
         early, local.early = local.early, []
         for call in early:
-            call()
+            try:
+                call()
+            except RemoteProtocolError as problem:
+                log.error("%s: data of a fence is dropped: %s", shown(self._participant.name), problem)
         for name in self._session.gone.intersection(local.servers) if self._participant.is_open(local) else ():
             self.lack(local, name)
 
@@ -613,23 +621,25 @@ class DataCollection:
         name, step, piece = PIECE.read(data)
 
         def take(local: LocalContribution, spreading: Spreading) -> None:
-            if not spreading.take(step, piece):
-                raise broken(f"{sender} sends data that does not belong to the fence")
+            if not spreading.take(sender, step, piece):
+                raise broken(f"{shown(sender)} sends data of a fence that another server has, or that has arrived")
             self._complete(local)
 
-        self._take(name, len(piece), take)
+        self._take(sender, name, len(piece), take)
 
-    def _take_void(self, _sender: str, data: bytes) -> None:
+    def _take_void(self, sender: str, data: bytes) -> None:
         """The data of a server will not arrive."""
         name, status, detail, servers = VOIDED.read(data)
 
-        def void(local: LocalContribution, _spreading: Spreading) -> None:
+        def void(local: LocalContribution, spreading: Spreading) -> None:
+            if sender not in spreading.missing_servers:
+                raise broken(f"{shown(sender)} gives up a fence of which it has no data to send")
             missing = self._participant.procs_on(local, servers)
             self._participant.finish(local, deciding.failure(status, detail, missing, servers))
 
-        self._take(name, len(detail), void)
+        self._take(sender, name, len(detail), void)
 
-    def _take(self, name: Name, size: int, act: Callable[[LocalContribution, Spreading], None]) -> None:
+    def _take(self, sender: str, name: Name, size: int, act: Callable[[LocalContribution, Spreading], None]) -> None:
         """Process a message about a decided collective, or keep it until this server gets the decision."""
 
         def process(local: LocalContribution) -> None:
@@ -637,7 +647,7 @@ class DataCollection:
                 act(local, local.spreading)
 
         for local in self._participant.open():
-            if (local.part.kind, local.part.name) != name[:2]:
+            if (local.part.kind, local.part.name) != name[:2] or sender not in local.servers:
                 continue
             if local.spreading is not None:
                 process(local)

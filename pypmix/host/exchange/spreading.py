@@ -124,9 +124,9 @@ class Spreading:
             for piece in pieces(found):
                 self._session.tell_others(DATA, PIECE.write((self.name, step, piece)), self._at(-step))
 
-    def take(self, step: int, piece: bytes) -> bool:
-        """Add data that has arrived. Return False if it does not belong to the fence."""
-        if step not in self._lacking:
+    def take(self, sender: str, step: int, piece: bytes) -> bool:
+        """Add data that a server has sent. Return False if it does not belong to the fence."""
+        if step not in self._lacking or sender != self._at(step):
             return False
         came = self._came.setdefault(step, [])
         came.append(piece)

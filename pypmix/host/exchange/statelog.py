@@ -41,8 +41,8 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from pypmix.engine.times import FORWARD_SECONDS, NEWS_SECONDS, PACE_SECONDS
-from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, TEXT, Field, broken, many, message
+from pypmix.engine.times import FORWARD_SECONDS, NEWS_SECONDS, PACE_SECONDS, REPORT_SECONDS
+from pypmix.host.exchange.codec import BYTES, NAME, NUMBER, TEXT, Field, many, message
 from pypmix.host.exchange.errors import log
 from pypmix.host.naming import shown
 from pypmix.standard.errors import RemoteProtocolError
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
     Entry = tuple[str, int, int, bytes]
     """The origin, its number for the entry, the kind, and the data."""
+
+    Check = Callable[[str, bytes], object]
+    """Raises `RemoteProtocolError` if the origin may not submit an entry with this data."""
 
     Apply = Callable[[str, bytes], bytes | None]
     """Applies the data of an origin; the root passes the returned data on in its place, if any."""
@@ -76,6 +79,9 @@ REPORTS = frozenset((PROCS, SETS))
 SUBMITTED = "pypmix.state.submitted"
 ORDERED = "pypmix.state.ordered"
 """The topics of messages to the root, and from it."""
+
+RETURNED = "pypmix.state.returned"
+"""The receiver has submitted entries to the sender, which is not the root."""
 
 ENTRIES: Field[tuple[Entry, ...]] = many(message(NAME, NUMBER, NUMBER, BYTES))
 ORDER: Field[tuple[int, int, tuple[Entry, ...]]] = message(NUMBER, NUMBER, ENTRIES)
@@ -101,6 +107,7 @@ class StateLog:
         self.name = exchange.name
         self._exchange = exchange
         self._apply: dict[int, Apply] = {}
+        self._checks: dict[int, Check] = {}
         self._reports: list[Report] = []
         self._start = time.time_ns()
         self._count = 0
@@ -114,6 +121,7 @@ class StateLog:
         """The number of the last job."""
         self._root = ""
         """The root whose numbers these are."""
+        self._is_reporting = False
         self._numbered: list[Entry] = []
         """The entries that this server, as the root, has not sent to all others yet."""
         self._sent: dict[str, int] = {}
@@ -123,10 +131,13 @@ class StateLog:
         """Entries that wait for a loss before them, and the two numbers after each message."""
         exchange.hear(SUBMITTED, self._submitted)
         exchange.hear(ORDERED, self._take_ordered)
+        exchange.hear(RETURNED, self._take_returned)
 
-    def on(self, kind: int, apply: Apply) -> None:
-        """Apply entries of a kind with a function."""
+    def on(self, kind: int, apply: Apply, check: Check | None = None) -> None:
+        """Apply entries of a kind with a function; the root checks the entries of others with another one before."""
         self._apply[kind] = apply
+        if check is not None:
+            self._checks[kind] = check
 
     def report(self, report: Report) -> None:
         """Add a part to the reports on servers."""
@@ -168,18 +179,32 @@ class StateLog:
         self._add((self.name, 0, LOSS, data))
 
     def _submitted(self, sender: str, data: bytes) -> None:
-        entries, launcher = ENTRIES.read(data), self._exchange.launcher
-        if launcher not in ("", self.name):
-            raise broken(f"{shown(sender)} submits entries, which only the launcher numbers")
         if not self._is_root:
-            # Servers that do not know the root yet submit to the root before it.
-            self._exchange.tell(self._exchange.root, SUBMITTED, data)
+            # It does not know the root yet.
+            self._exchange.outbox.aside(sender, RETURNED, b"")
             return
-        for entry in entries:
-            if launcher and entry[0] != sender:
-                raise broken(f"{shown(sender)} submits entries of {shown(entry[0])}")
-            if entry[2] != LOSS and self._exchange.has(entry[0]):
+        for entry in ENTRIES.read(data):
+            origin, _, kind, content = entry
+            try:
+                self._exchange.authority.check_entry(sender, origin, kind)
+                if kind in self._checks:
+                    self._checks[kind](origin, content)
+            except RemoteProtocolError as error:
+                log.error("%s: an entry of %s is dropped: %s", shown(self.name), shown(sender), error)
+            else:
                 self._add(entry)
+
+    def _take_returned(self, sender: str, _data: bytes) -> None:
+        """A server that has got entries of this one is not the root, which gets a report once it is known here."""
+        if sender == self._exchange.root and not self._is_reporting:
+            self._is_reporting = True
+            self._exchange.later(REPORT_SECONDS, lambda: self._report_again(sender))
+
+    def _report_again(self, root: str) -> None:
+        self._is_reporting = False
+        if root == self._exchange.root:
+            # The other root may be lost by now.
+            self.change_root()
 
     def _add(self, entry: Entry) -> None:
         """Apply an entry, and send it to all others in a moment."""
@@ -293,8 +318,6 @@ class StateLog:
         return None
 
     def _take_ordered(self, sender: str, data: bytes) -> None:
-        if self._exchange.launcher not in ("", sender):
-            raise broken(f"{shown(sender)} orders entries and is not the launcher")
         number, job, entries = ORDER.read(data)
         for entry in entries:
             if entry[2] != LOSS or self.losses.expect(sender, entry[3]):
@@ -310,9 +333,9 @@ class StateLog:
                 return
             self._inbox.popleft()
             if entry is not None:
-                # A server that was the root of others for a moment does not decide what only the order decides.
-                is_apart = entry[2] in OWN - {LOSS} and sender != self._exchange.root
-                if not is_apart and not self._is_old(entry):
+                # A server that was the root of others for a moment reports these entries to the root.
+                is_of_root = entry[2] == LOSS or sender == self._exchange.root
+                if is_of_root and not self._is_old(entry):
                     self._apply_entry(entry)
             elif sender == self._exchange.root:
                 if self._exchange.launcher:

@@ -118,6 +118,13 @@ def at_place(names: Sequence[str], root: str, place: int) -> str:
     return root if place == 0 else names[place - 1] if names[place - 1] < root else names[place]
 
 
+def servers_from(names: Sequence[str], root: str, name: str) -> frozenset[str]:
+    """Return a server with the servers below it; only itself if it does not take part."""
+    place = place_in(names, root, name)
+    last = 0 if place is None else spans(len(names), place)[1]
+    return frozenset([name, *[at_place(names, root, each) for each in range((place or 0) + 1, last)]])
+
+
 def is_flat(count: int) -> bool:
     """Return True if so many servers need no server in the middle."""
     return count <= FLAT * RADIX + 1
@@ -233,12 +240,6 @@ class Relay:
         place = place_in(names, root, self.name)
         way = [] if place is None else [at_place(names, root, each) for each in spans(len(names), place)[0]]
         return next(filter(self._session.has, reversed(way or [root])), None)
-
-    def is_above(self, sender: str, root: str, parts: Parts) -> bool:
-        """Return True if a server that passes contributions on is above this one."""
-        names = parts[0][1].servers or parts[0][1].party.names
-        mine, other = place_in(names, root, self.name), place_in(names, root, sender)
-        return mine is not None and other is not None and other <= mine
 
     def take(self, root: str, life: bytes, pending: PendingContribution) -> None:
         """Add contributions of a server below, or of this one.
