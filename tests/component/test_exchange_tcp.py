@@ -701,7 +701,7 @@ def test_what_is_no_name_secret_or_place_is_refused_at_the_call(tmp_path):
         with pytest.raises(ValueError):
             TCPCarrier("a", b"x" * 16, **bad)
     for bad in (None, 5, "a", object()):
-        with pytest.raises(TypeError, match="stands on a carrier"):
+        with pytest.raises(TypeError, match="needs a carrier"):
             Exchange(bad)
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -178,7 +178,7 @@ def test_a_server_doubts_others_only_in_its_own_name():
     ended = []
     sender.request(LAUNCHER, membership.DOUBT, doubt, lambda _data, error: ended.append(error))
     session.hub.run()
-    assert len(ended) == 1 and "n000 reports a doubt of n001" in str(ended[0])
+    assert len(ended) == 1 and "n000 reports a lost connection of n001" in str(ended[0])
     assert all(exchange.members == (LAUNCHER, *session.names) for exchange in session.exchanges.values())
 
 

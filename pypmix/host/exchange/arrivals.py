@@ -63,7 +63,9 @@ class Arrivals:
             self._exchange.authority.check_sender(sender, topic)
         listener = self._listeners.get(topic)
         if listener is None:
-            log.warning("%s: %s tells of %r, which has no listener", shown(self.name), shown(sender), topic)
+            log.warning(
+                "%s: %s sends a message of the topic %r, which has no listener", shown(self.name), shown(sender), topic
+            )
             return
         listener(sender, data)
 
@@ -98,7 +100,11 @@ class Arrivals:
     def _stop_holding(self, name: str, waiting: WaitingMessages) -> None:
         """Process the messages of a server although their basis has not been applied."""
         if self._held.get(name) is waiting:
-            log.warning("%s: %s has sent messages whose basis does not arrive", shown(self.name), shown(name))
+            log.warning(
+                "%s: messages of %s are processed without the changes that they are based on, which have not arrived",
+                shown(self.name),
+                shown(name),
+            )
             self.release_lost(name)
 
     def take(self, sender: str, message: bytes) -> None:

@@ -31,9 +31,9 @@ def check(message: bytes, most: int) -> None:
         ValueError: It is empty.
     """
     if not message:
-        raise ValueError("a message is not empty")
+        raise ValueError("a message is empty: it needs at least one byte")
     if len(message) > most:
-        raise OverflowError(f"a message of {len(message)} bytes is longer than {most}")
+        raise OverflowError(f"a message of {len(message)} bytes is longer than the {most} bytes that the carrier takes")
 
 
 class Carrier(Protocol):

@@ -72,9 +72,12 @@ class Entry(Record):
 
     def __validate__(self) -> None:
         if len(self.life) != LIFE or not KNOWN <= self.state <= LEFT or len(self.addresses) > MAX_ADDRESSES:
-            raise ValueError("a record of no server")
+            raise ValueError(
+                f"the record of {shown(self.name)} has a number of {len(self.life)} bytes, the state {self.state} and"
+                f" {len(self.addresses)} addresses: they are {LIFE}, {KNOWN} to {LEFT}, and at most {MAX_ADDRESSES}"
+            )
         if any(len(host) > MAX_HOST or not 0 < port < 1 << 16 for host, port in self.addresses):
-            raise ValueError("a server listens nowhere like that")
+            raise ValueError(f"the record of {shown(self.name)} has an address that is too long, or has no port")
 
 
 ENTRIES: Field[tuple[Entry, ...]] = many(codec.record(Entry, NAME, BYTES, NUMBER, many(ADDRESS)))
@@ -171,7 +174,9 @@ class Census:
         if self._introduces and claims == [(stream.name, stream.life)] and stream.name not in self._records:
             self._introduce(stream, entries[0])
         elif stream.name != self._introducer:
-            raise RemoteProtocolError("a report of a server that introduces no other", operation="exchange")
+            raise RemoteProtocolError(
+                f"{shown(stream.name)} reports other servers, which only the introducer may", operation="exchange"
+            )
         else:
             # Its own record first, on which depends how it reaches the others.
             for entry in sorted(entries, key=lambda entry: entry.name != self._peers.name):

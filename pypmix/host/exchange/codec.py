@@ -105,7 +105,7 @@ def unpack(message: bytes) -> tuple[int, list[bytes]]:
     while pos < size:
         start = pos + 4
         if start > size:
-            raise broken("a message ends in the middle of a length")
+            raise broken("a message ends within the length of a field")
         pos = start + _unpack_length(message, start - 4)[0]
         if pos > size:
             raise broken(f"a field reaches {pos - size} bytes beyond its message")
@@ -156,7 +156,7 @@ def _take(number: int) -> None:
     """
     left = MAX_PROCS if _count.left is None else _count.left
     if number > left:
-        raise broken(f"more than {MAX_PROCS} procs or values are named")
+        raise broken(f"a message has more than {MAX_PROCS} procs or values")
     if _count.left is not None:
         _count.left = left - number
 
@@ -189,7 +189,7 @@ def at_least_one(field: Field[T]) -> Field[tuple[T, ...]]:
     def read(data: bytes) -> tuple[T, ...]:
         values = any_number.read(data)
         if not values:
-            raise broken("a list is empty")
+            raise broken("a list is empty and needs a value")
         return values
 
     return Field(any_number.write, read)
@@ -238,7 +238,7 @@ def optional(field: Field[T]) -> Field[T | None]:
     def read(data: bytes) -> T | None:
         values = any_number.read(data)
         if len(values) > 1:
-            raise broken(f"{len(values)} values stand where one is expected")
+            raise broken(f"an optional field has {len(values)} values instead of one")
         return values[0] if values else None
 
     return Field(lambda value: any_number.write(() if value is None else (value,)), read)
@@ -278,7 +278,7 @@ def _fixed(format: str) -> Field[Any]:
 
     def read(data: bytes) -> Any:
         if len(data) != layout.size:
-            raise broken(f"a number has {len(data)} bytes")
+            raise broken(f"a number has {len(data)} bytes instead of {layout.size}")
         return layout.unpack(data)[0]
 
     return Field(layout.pack, read)
@@ -309,19 +309,19 @@ SECONDS: Field[float] = _fixed("!d")
 def _to_limit(field: bytes) -> float:
     seconds = SECONDS.read(field)
     if not 0 < seconds < MAX_SECONDS:
-        raise broken(f"{seconds} s are not a time limit")
+        raise broken(f"a time limit is above 0 and below {MAX_SECONDS:.0f} seconds, not {seconds}")
     return seconds
 
 
 def _to_name(field: bytes) -> str:
     if not field:
-        raise broken("a name is missing")
+        raise broken("a name is empty")
     return TEXT.read(field)
 
 
 def _to_flag(field: bytes) -> bool:
     if field not in (b"\0", b"\1"):
-        raise broken("a flag is neither set nor clear")
+        raise broken(f"a flag is a byte of 0 or 1, not {field!r:.20}")
     return field == b"\1"
 
 
@@ -409,7 +409,7 @@ def _dealt(bounds: list[int]) -> list[int]:
 
 def _read_ranks(data: bytes) -> Sequence[int]:
     if len(data) % 16:
-        raise broken("spans of ranks have two bounds each")
+        raise broken(f"spans of ranks have {len(data)} bytes, which are not pairs of bounds")
     bounds = struct.unpack(f"!{len(data) // 8}Q", data)
     spans: list[range] = []
     pairs = zip(bounds[::2], bounds[1::2], strict=True)
@@ -422,7 +422,7 @@ def _read_ranks(data: bytes) -> Sequence[int]:
             raise broken("a span of ranks ends before it begins")
         spans.append(range(high, low, step))
     if not all(span and span.stop <= RANK_UNDEF + 1 for span in spans):
-        raise broken("a span of ranks has no ranks, or some that are none")
+        raise broken("a span of ranks is empty, or has ranks that are too large")
     _take(sum(map(len, spans)))
     return spans[0] if len(spans) == 1 else [rank for span in spans for rank in span]
 
@@ -455,20 +455,20 @@ def _read_procs(data: bytes) -> tuple[Proc, ...]:
 def _pairs(data: bytes) -> Iterable[tuple[bytes, bytes]]:
     fields = unpack(data)[1]
     if len(fields) % 2:
-        raise broken("a name has no ranks")
+        raise broken("a name is not followed by its ranks")
     return zip(fields[::2], fields[1::2], strict=True)
 
 
 def _one(procs: tuple[Proc, ...]) -> Proc:
     if len(procs) != 1:
-        raise broken(f"{len(procs)} procs are named instead of one")
+        raise broken(f"a field has {len(procs)} procs instead of one")
     return procs[0]
 
 
 def _read_proc(data: bytes) -> Proc:
     if len(data) > PROC_BYTES:
         # What is read is kept for later messages.
-        raise broken(f"a proc has {len(data)} bytes, and may have {PROC_BYTES}")
+        raise broken(f"a proc has {len(data)} bytes, more than {PROC_BYTES}")
     return _one(_read_procs(data))
 
 
@@ -524,7 +524,7 @@ def _read_infos(data: bytes) -> tuple[Info, ...]:
         return ()
     fields = unpack(data[1:])[1] if data.startswith(_IN_RUNS) else [data]
     if len(fields) % 2 == 0:
-        raise broken("infos have a place without procs, or no buffer")
+        raise broken("infos have no buffer, or an array without its procs")
     buffer = DataBuffer(fields[0])
     infos: list[Info] = list(buffer.unpack(codes.INFO)) if buffer.more() else []
     if buffer.more() or not all(info.key for info in infos):
@@ -532,10 +532,10 @@ def _read_infos(data: bytes) -> tuple[Info, ...]:
     for where, runs in zip(fields[1::2], fields[2::2], strict=True):
         place = _PLACE.unpack(where)[0] if len(where) == _PLACE.size else len(infos)
         if place >= len(infos) or infos[place].value != _NO_PROCS:
-            raise broken("procs have no info")
+            raise broken("procs are for an info that has no array for them")
         items = PROCS.read(runs)
         if not items:
-            raise broken("infos name no procs")
+            raise broken("an array of procs is empty")
         value = Value.unchecked(codes.DATA_ARRAY, DataArray(codes.PROC, items))
         infos[place] = Info.unchecked(infos[place].key, value, infos[place].flags)
     return tuple(infos)
@@ -606,7 +606,7 @@ def unpack_request(data: bytes) -> tuple[Op[Any], Proc, int, int]:
     """
     name, requestor, uid, gid, body = _REQUEST.read(data)
     if name not in _REQUESTS:
-        raise broken(f"{name!r} is not forwarded")
+        raise broken(f"servers do not forward the operation {name!r:.80}")
     return _REQUESTS[name].read(body), requestor, uid, gid
 
 

@@ -206,7 +206,7 @@ def failure(status: int, detail: str, missing: Iterable[Proc] = (), servers: Ite
 def overdue(servers: Iterable[str] = (), missing: Iterable[Proc] = ()) -> Outcome:
     """Return the end of a collective to which servers have not contributed in time."""
     names = tuple(servers)
-    text = f"nothing came from {listed(names)} in time" if names else "the time is over"
+    text = f"{listed(names)} did not contribute in time" if names else "the time limit has passed"
     return failure(statuses.ERR_TIMEOUT, text, missing, names)
 
 
@@ -221,7 +221,7 @@ def servers_lost(kind: int, servers: Iterable[str], missing: Iterable[Proc]) -> 
 
 def different(parts: Parts) -> Outcome:
     """Return the end of a construct whose callers name different groups."""
-    return failure(statuses.ERR_BAD_PARAM, f"{listed([name for name, _ in parts])} construct it of different procs")
+    return failure(statuses.ERR_BAD_PARAM, f"{listed([name for name, _ in parts])} name different procs for it")
 
 
 _WHOLE = frozenset((*SUCCESSES, statuses.ERR_PARTIAL_SUCCESS))

@@ -153,7 +153,7 @@ class Exchange:
         self, carrier: Carrier, *, later: Later | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         if not hasattr(carrier, "send") or not hasattr(carrier, "name"):
-            raise TypeError(f"an exchange stands on a carrier, such as TCPCarrier, not on {type(carrier).__name__}")
+            raise TypeError(f"an exchange needs a carrier, such as TCPCarrier, not {type(carrier).__name__}")
         self.name = carrier.name
         self.soon = Strand()
         """Calls a function in turn with the callbacks, now or when those before it have ended; from any thread."""
@@ -313,7 +313,9 @@ class Exchange:
         """
         names = tuple(sorted(set(participants)))
         if self.name not in names:
-            raise ValueError(f"{shown(self.name)} gathers with {listed(names)} and is none of them")
+            raise ValueError(
+                f"{shown(self.name)} is not a participant of an allgather of {listed(names)}: add its name"
+            )
         text = _checked(signature).decode("utf-8", "surrogateescape")
         part = Part(self.number(), GATHER, text, _NO_PARTY, names, int(status), data=_checked(data, timeout))
 
@@ -496,7 +498,7 @@ class Exchange:
 def _checked(data: bytes, timeout: float = 0.0) -> bytes:
     """Return data as bytes; raise if an argument cannot be carried."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise TypeError(f"what is exchanged is bytes, not {type(data).__name__}")
+        raise TypeError(f"data is bytes, not {type(data).__name__}")
     if not timeout >= 0:
         raise ValueError(f"a time limit is a number of seconds, 0 for none, not {timeout!r}")
     return bytes(data)

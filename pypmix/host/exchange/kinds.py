@@ -326,7 +326,7 @@ _KEYS: Field[Collection[Key]] = Field(_write_keys, _read_keys)
 
 def _read_sizes(data: bytes) -> tuple[int, ...]:
     if len(data) % 8:
-        raise broken(f"sizes have {len(data)} bytes")
+        raise broken(f"sizes have {len(data)} bytes, which is not a multiple of 8")
     return struct.unpack(f"!{len(data) // 8}Q", data)
 
 
@@ -391,7 +391,7 @@ def read_parts(places: Places, data: bytes) -> Parts:
 def _read_all(places: Places, data: bytes) -> Parts:
     fields = unpack(data)[1]
     if len(fields) % 6:
-        raise broken(f"contributions have {len(fields)} fields")
+        raise broken(f"contributions have {len(fields)} fields, which is not a multiple of 6")
     read = counted(lambda _: tuple([_part(places, *fields[at : at + 6]) for at in range(0, len(fields), 6)]))
     return read(data)
 
@@ -404,10 +404,10 @@ def _part(
     places: Places, server: bytes, head: bytes, name: bytes, party: bytes, data: bytes, more: bytes
 ) -> tuple[str, Part]:
     if len(head) != _HEAD_SIZE:
-        raise broken(f"a contribution begins with {len(head)} bytes")
+        raise broken(f"a contribution begins with {len(head)} bytes instead of {_HEAD_SIZE}")
     number, status, incarnation, kind = _HEAD.unpack(head)
     if kind not in KINDS or not _is_status(status):
-        raise broken(f"operation {kind} or status {status} does not exist")
+        raise broken(f"a contribution has the kind {kind} and the status {status}, one of which does not exist")
     servers, infos, known, leaders, keys, sizes = _REST.read(more) if more else ((), (), (), (), (), ())
     if len(sizes) not in (0, len(keys) or 1):
         raise broken(f"{len(keys) or 1} contributions have {len(sizes)} sizes")
@@ -479,5 +479,5 @@ def unpack_gathered(data: bytes, participants: tuple[str, ...]) -> Gathered:
     parts, absent = _GATHERED.read(data)
     gathered = Gathered({part[0]: part[2] for part in parts}, {part[0]: part[1] for part in parts}, absent)
     if sorted((*gathered.blobs, *absent)) != list(participants):
-        raise broken("a result is not that of its participants")
+        raise broken("the result of an allgather is of other servers than its participants")
     return gathered

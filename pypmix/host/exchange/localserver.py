@@ -231,7 +231,7 @@ class DirectModexes:
         """Answer an upcall for the data of a proc of another server."""
         server = self._places.server_of(op.proc)
         if server is None:
-            raise NotFound("no server is known to have it", procs=(op.proc,))
+            raise NotFound("its server is not known here", procs=(op.proc,))
 
         def take_answer(data: bytes | None, error: PMIxError | None) -> None:
             if error is None:
@@ -288,7 +288,7 @@ class DirectModexes:
     def _give_up(self, proc: Proc, request: _ModexRequest) -> None:
         error: PMIxError
         if self._places.has_departed(proc):
-            error = NotFound("it has gone, and has committed nothing", procs=(proc,))
+            error = NotFound("it has exited, and has committed nothing", procs=(proc,))
         else:
             error = OperationTimeout("it has not committed it in time", procs=(proc,))
         self._answer(proc, request, None, error)

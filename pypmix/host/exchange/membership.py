@@ -275,7 +275,7 @@ class Membership:
     def _answer_doubt(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         doubter, name, life = _DOUBT.read(data)
         if self.launcher and doubter != sender:
-            raise broken(f"{shown(sender)} reports a doubt of {shown(doubter)}")
+            raise broken(f"{shown(sender)} reports a lost connection of {shown(doubter)}, which reports it itself")
         known = name in self.present and self.life_of(name) == life
         answer(b"" if known else b"\1", None)
         root = self._next_root

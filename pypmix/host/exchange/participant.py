@@ -452,7 +452,9 @@ class Participant:
 
         def stop_waiting() -> None:
             if local.to is None and local.root == root and local.part.number in self._open:
-                self.finish(local, deciding.failure(deciding.ABORT, "the servers do not agree where they meet"))
+                self.finish(
+                    local, deciding.failure(deciding.ABORT, "the servers do not agree on the server that decides")
+                )
 
         # This server gets to know the other root in a moment.
         self.session.later(DECISION_SECONDS, stop_waiting)
@@ -504,7 +506,7 @@ class Participant:
 
     def _forsake(self, local: LocalContribution) -> None:
         """End a collective whose coordinator does not even name the missing procs."""
-        where = f"{listed((local.to,))} does not answer" if local.to else "no server says how it has ended"
+        where = f"{listed((local.to,))} does not answer" if local.to else "no server reports how it has ended"
         self.finish(
             local,
             deciding.failure(statuses.ERR_TIMEOUT, where, (), (local.to,) if local.to else ()),
@@ -600,7 +602,7 @@ class DataCollection:
     def make(self, local: LocalContribution, spread: Spread) -> Spreading:
         """Return the data of a decided collective."""
         if (self._participant.name, len(local.kept)) not in spread.sizes:
-            raise broken(f"{spread.root} says that {self._participant.name} has kept what it has not")
+            raise broken(f"{shown(spread.root)} waits for data that {shown(self._participant.name)} has not kept")
         return Spreading(self._session, local.part.kind, local.part.name, spread, local.kept)
 
     def _complete(self, local: LocalContribution) -> None:

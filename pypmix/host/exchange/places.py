@@ -342,7 +342,7 @@ class Places:
         # Others may not know yet that a job has ended: its collectives end in the same way for all.
         unknown = party.unknown and [proc for proc in party.unknown if not self.is_ended_job(proc.nspace)]
         if unknown:
-            raise NotFound("no server is known to have them", procs=unknown)
+            raise NotFound("their servers are not known here", procs=unknown)
         return party
 
     def stands(self, party: Party) -> bool:

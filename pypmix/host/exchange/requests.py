@@ -92,7 +92,7 @@ class Requests:
             if to in self._exchange.gone:
                 error = make_loss((to,), topic)
             elif is_absent or self._exchange.root == self.name:
-                error = Unreachable(f"{listed((to,))} is not there", operation=topic)
+                error = Unreachable(f"{listed((to,))} is not present", operation=topic)
             else:
                 self._exchange.detours.reach(to, lambda here: self.ask(to, topic, data, done, timeout, not here))
                 return
@@ -150,7 +150,9 @@ class Requests:
         handler = self._handlers.get(topic)
         load = self.load.get(sender, 0)
         if handler is None:
-            error: PMIxError = NotSupported(f"{shown(self.name)} answers nothing about {topic!r}", operation=topic)
+            error: PMIxError = NotSupported(
+                f"{shown(self.name)} does not answer requests of the topic {topic!r:.80}", operation=topic
+            )
             self._refuse(sender, number, error)
             return
         if load >= limits.MAX_ANSWERING:
