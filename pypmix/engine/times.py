@@ -96,9 +96,6 @@ EXPIRY_SECONDS = 0.4
 LATE_SECONDS = 10.0
 """The time for which late servers receive the outcome of a construct, before a new construct can begin."""
 
-AGAIN_SECONDS = 0.05
-"""The time until a contribution is sent again to a server that did not know yet that it is the coordinator."""
-
 # Between servers: the state of a session (`statelog`, `membership`)
 
 NEWS_SECONDS = 0.002

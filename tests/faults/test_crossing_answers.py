@@ -51,7 +51,7 @@ def world() -> World:
 def forged(world: World, sender: str, server: str, **about: object) -> list[object]:
     """Let a server send the coordinator a contribution in the name of a server; return how that was answered."""
     places = Places()
-    places.add("a", "job", b"d", PLACES)
+    places.add("a", "job", PLACES)
     party = places.party(P)
     part = Part(99, FENCE, party.label, party, data=b"<forged>").replace(**about)
     ends: list[object] = []

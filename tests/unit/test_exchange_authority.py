@@ -9,10 +9,10 @@ import pytest
 from lib.exchange_session import LAUNCHER, LaunchedSession
 from lib.exchange_session import Session as Peers
 from pypmix.host.exchange import codec, crossing, detours, jobs, membership, participant, psets, spreading, statelog
-from pypmix.host.exchange.coordinator import EXPIRED, TIME_IS_OVER
+from pypmix.host.exchange.coordinator import TIME_IS_OVER
 from pypmix.host.exchange.kinds import FENCE, Part, write_parts
 from pypmix.host.exchange.places import Party
-from pypmix.host.exchange.tree import UP, UPWARDS
+from pypmix.host.exchange.tree import NAMED, UP, UPWARDS
 from pypmix.standard import statuses
 from pypmix.standard.errors import RemoteProtocolError
 from pypmix.standard.ops import FenceUpcall
@@ -78,7 +78,7 @@ def check_harmless(session: Any, caplog: pytest.LogCaptureFixture | None = None)
 
 NEWS = jobs._NEWS.write(((jobs.DEPARTED, 0, (Proc("job", 2),)),))
 MOVED = codec.PLACES.write(("job", {0: "n000", 1: "n001", 2: "n004", 3: "n003", 4: "n004", 5: "n005"}))
-JOB = "job", jobs._digest(MOVED), MOVED
+JOB = codec.PLACES.read(MOVED)
 OTHER = codec.PLACES.write(("other", {0: "n004"}))
 LOSS = membership._LOSS.write(("n002", b""))
 
@@ -86,10 +86,8 @@ ENTRIES = {
     "the end of a rank elsewhere": ("n004", LATE, statelog.NEWS, NEWS),
     "the end of a rank, as its server": ("n002", LATE, statelog.NEWS, NEWS),
     "a report of such an end": ("n004", LATE, statelog.PROCS, jobs._REPORT.write(((), jobs._NEWS.read(NEWS)))),
-    "a rank taken over": ("n004", LATE, statelog.JOB, jobs._JOB.write(JOB)),
+    "a rank taken over": ("n004", LATE, statelog.JOB, MOVED),
     "a rank taken over in a report": ("n004", LATE, statelog.PROCS, jobs._REPORT.write(((JOB,), ()))),
-    "another job under this name": ("n004", LATE, statelog.JOB, jobs._JOB.write(("job", jobs._digest(OTHER), OTHER))),
-    "a forged digest": ("n004", LATE, statelog.JOB, jobs._JOB.write(("new", bytes(16), OTHER))),
     "a loss": ("n004", LATE, statelog.LOSS, LOSS),
     "the last number of another server": ("n002", (1 << 63) - 1, statelog.MARK, b""),
     "a job forgotten for another": ("n002", LATE, statelog.FORGET, codec.FORGOTTEN.write(("job",))),
@@ -119,7 +117,7 @@ def test_only_the_launcher_describes_jobs_and_process_sets_in_its_session(
         statelog.DEFINE: psets._SET.write(("ocean", (Proc("job", 0),), 0)),
         statelog.SETS: psets._SETS.write(((("ocean", (Proc("job", 0),), 0),), (), (), ())),
         statelog.PROCS: jobs._REPORT.write(((), ((jobs.DEPARTED, 0, (Proc("job", 4),)),))),
-        statelog.JOB: jobs._JOB.write(("other", jobs._digest(OTHER), OTHER)),
+        statelog.JOB: OTHER,
         statelog.FORGET: codec.FORGOTTEN.write(("job",)),
     }
     launched.hub.messages.clear()
@@ -235,7 +233,7 @@ def test_a_server_without_a_proc_in_it_ends_no_operation_whose_callers_are_not_c
     session.exchanges["n001"].collectives.expire = expire
     procs = PROCS[:2]
     for sender, is_refused in (("n004", True), ("n000", False)):
-        data = EXPIRED.write((FENCE, "name", procs))
+        data = NAMED.write((FENCE, "name", procs))
         ((_, error),) = request(session, sender, "n001", TIME_IS_OVER, data)
         assert (error is not None) == is_refused
     assert ended == [(FENCE, "name", procs)]

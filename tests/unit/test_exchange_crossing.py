@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lib.exchange_session import Session
 from lib.exchange_world import (
     ABORT,
     ALL,
@@ -660,3 +661,20 @@ def test_requests_that_do_not_parse_are_refused(world, topic):
     ((_, error),) = ends
     assert error.code == RemoteProtocolError.default_status
     assert not world.published
+
+
+def test_a_fence_ends_with_a_lost_server_whose_jobs_the_coordinator_has_forgotten():
+    """The contribution of another server was on its way when both lost that one."""
+    session = Session(3)
+    session.register(*session.names)
+    session.register("n002", job="own", places={0: "n002"})
+    session.hub.run()
+    procs = (Proc("job", 0), Proc("job", 1), Proc("own", 0))
+    session.hub._delay = lambda sender, to: 5.0 if (sender, to) == ("n001", "n000") else 0.01
+    asked = session.ask("n001", FenceUpcall(procs, (), b""))
+    session.hub.lose("n002")
+    session.wait(2)
+    assert session.has("n000", "own") is None and not asked.ends
+    session.hub.run()
+    assert asked.end.code == PARTIAL
+    assert not any(session.exchanges[name].open() for name in ("n000", "n001"))

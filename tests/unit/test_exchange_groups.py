@@ -367,7 +367,7 @@ def test_what_servers_contribute_again_is_read_as_the_first_time(data, monkeypat
     # What is damaged may name many procs.
     monkeypatch.setattr(codec, "MAX_PROCS", 64)
     places = Places()
-    places.add("b", "job", b"d", dict.fromkeys(range(4), "b"))
+    places.add("b", "job", dict.fromkeys(range(4), "b"))
     party = places.party(P[:4])
     for number in range(2):
         sent = ("b", Part(7 + number, 4, party.label, party, (), -52 * number, 1 + number, data=data))
@@ -379,9 +379,9 @@ def test_what_servers_contribute_again_is_read_as_the_first_time(data, monkeypat
         for at in [at for at in range(len(whole)) if at < 150 or at > len(whole) - 20]:
             for damaged in (whole[:at], whole[:at] + bytes((whole[at] ^ 1,)) + whole[at + 1 :], whole + whole[:at]):
                 assert result(places, damaged) == result(Places(lambda _: None), damaged)
-    places.add("c", "other", b"e", {0: "c"})
+    places.add("c", "other", {0: "c"})
     assert places.plain and places.party(P[:4]) is party
-    places.add("c", "job", b"e", {4: "c"})
+    places.add("c", "job", {4: "c"})
     assert places.party(P[:4]) is not party
     assert all("job" not in kept.nspaces for _, kept in places.plain.values())
     for number in range(2 * MAX_PARTIES):

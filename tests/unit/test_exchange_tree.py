@@ -140,19 +140,6 @@ def test_a_time_limit_names_those_that_are_missing(radix):
     assert not any(exchange.open() for exchange in session.exchanges.values())
 
 
-def test_a_contribution_that_is_given_up_while_a_server_waits_for_its_jobs_leaves_nothing(radix, monkeypatch):
-    """A server in the middle that has joined late may never get to know the job."""
-    session = made(9)
-    for name in session.names[1:-1]:
-        attendance = session.exchanges[name].collectives.coordinator.attendance
-        monkeypatch.setattr(attendance, "names_unknown_jobs", lambda _parts: True)
-    late, early = (fence(session, name, attrs.TIMEOUT(seconds)) for name, seconds in (("n008", 1), ("n000", 60)))
-    session.wait(2)
-    assert late.end.status == early.end.status == TIMEOUT
-    session.hub.run()
-    assert not any(exchange.open() or len(exchange.collectives) for exchange in session.exchanges.values())
-
-
 def test_a_time_limit_that_is_over_before_anything_was_passed_on_counts(radix, monkeypatch):
     monkeypatch.setattr(tree, "COMBINE_SECONDS", 1000.0)
     session = made(12)

@@ -215,7 +215,7 @@ def test_a_coordinator_looks_at_few_procs_until_the_last_contribution(monkeypatc
         session = scale.Session(8, ranks, scale.Paced(1e-5, 1e-4))
         places = session.exchanges[0].collectives.coordinator.attendance.places
         # One proc of any job that has ended makes a coordinator look at members.
-        places.add(session.names[0], "over", b"d" * 16, {0: session.names[0]})
+        places.add(session.names[0], "over", {0: session.names[0]})
         places.depart([Proc("over", 0)])
         session.party = places.party(session.party.procs)
         assert places.read(session.party.packed) is session.party
@@ -315,18 +315,18 @@ def test_a_job_that_is_over_is_listed_once_on_each_server(monkeypatch):
 
 def test_procs_are_not_looked_for_anew_because_another_job_has_come_or_gone():
     places = Places()
-    places.add("a", "job", b"d", dict.fromkeys(range(6000), "a"))
+    places.add("a", "job", dict.fromkeys(range(6000), "a"))
     named = [(Proc("job", RANK_WILDCARD),), tuple([Proc("job", rank) for rank in range(5000)])]
     parties = [places.party(each) for each in named]
     places.keep(b"told", parties[0].label, parties[0])
-    places.add("a", "other", b"e", {0: "a"})
+    places.add("a", "other", {0: "a"})
     both = places.party((*named[0], Proc("other", RANK_WILDCARD)))
     for _ in range(2):
         assert all(places.party(each) is party for each, party in zip(named, parties, strict=True))
         assert all(map(places.stands, parties)) and list(places.plain) == [b"told"]
         assert places.remove("a", "other") in ((Proc("other", 0),), None)
     assert not places.stands(both)
-    places.add("b", "job", b"f", {6000: "b"})
+    places.add("b", "job", {6000: "b"})
     assert not places.plain and not any(map(places.stands, parties))
     assert len(places.party(named[0]).procs) == 6001 and places.party(named[0]).names == ("a", "b")
     assert places.remove("c", "job") is None
@@ -334,18 +334,18 @@ def test_procs_are_not_looked_for_anew_because_another_job_has_come_or_gone():
 
 def test_the_wildcard_of_a_job_whose_procs_are_not_known_yet_stands_for_them_later():
     places = Places()
-    places.add("a", "job", b"d", {0: "a"})
-    places.add("a", "late", b"e", {})
+    places.add("a", "job", {0: "a"})
+    places.add("a", "late", {})
     named = (Proc("job", RANK_WILDCARD), Proc("late", RANK_WILDCARD))
     assert places.party(named).procs == (Proc("job", 0),)
-    places.add("a", "late", b"f", {0: "a"})
+    places.add("a", "late", {0: "a"})
     assert places.party(named).procs == (Proc("job", 0), Proc("late", 0))
 
 
 def test_what_is_remembered_of_how_procs_were_named_has_a_bound(monkeypatch):
     monkeypatch.setattr(places_module, "MAX_NAMED", 100)
     places = Places()
-    places.add("a", "job", b"d", dict.fromkeys(range(200), "a"))
+    places.add("a", "job", dict.fromkeys(range(200), "a"))
     for size in (*range(1, 60), 101, 5):
         assert len(places.party([Proc("job", rank) for rank in range(size)]).procs) == size
         assert sum(map(len, places._named)) <= 100

@@ -55,11 +55,6 @@ class Attendance:
         """Return the declared leader of a construct to which its server has not contributed yet."""
         return self._leaders.get(name)
 
-    def names_unknown_jobs(self, parts: Iterable[tuple[str, Part]]) -> bool:
-        """Return True if contributions name procs of jobs that this server does not know yet."""
-        unknown = [proc for _, part in parts for proc in part.party.unknown]
-        return any(not self.places.is_ended_job(proc.nspace) for proc in unknown)
-
     def anybody_gone(self) -> bool:
         """Return True if any server or proc has ended, or has left a group: then members have to be checked."""
         return bool(self._session.membership.gone or self._leavers or self.places.any_missing)

@@ -140,11 +140,11 @@ class Authority:
             if not (is_report and not (self._exchange.has(where) and places.is_described_by(proc.nspace, (where,)))):
                 raise broken(f"{shown(sender)} sends a message about {proc}, which is on {shown(where)}")
 
-    def check_description(self, sender: str, nspace: str, described: Mapping[int, str]) -> None:
-        """Check that a description of a job by a server leaves the running procs of other servers where they are.
+    def check_places(self, sender: str, nspace: str, described: Mapping[int, str]) -> None:
+        """Check that the places that a server submits leave the running procs of other servers where they are.
 
         Raises:
-            RemoteProtocolError: It moves one of them.
+            RemoteProtocolError: They move one of them.
         """
         places = self.places
         for rank, where in (places.of(nspace) or {}).items():

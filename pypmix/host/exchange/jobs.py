@@ -1,8 +1,8 @@
 """The jobs of a session and the news of their procs, as entries of the one order (`statelog`).
 
 In a session with a launcher, the launcher's server describes each job to every other server itself, with the places of
-all procs (`Crossing.place`). Without one, each server that has procs of a job, or its job info, submits a description,
-and the root passes on the first of equal descriptions and the digests of the others.
+all procs (`Crossing.place`). Without one, each server that has procs of a job, or its job info, submits the places, and
+the root passes on only places that are new.
 
 News of a proc (it has finalized, it has ended, it has connected again) come from its server. News that are ready
 together travel as one entry. If a proc has two news in one entry, the later one counts, which includes the earlier one:
@@ -13,10 +13,8 @@ All of this happens in turns of the exchange.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from pypmix.host.exchange import statelog
-from pypmix.host.exchange.codec import BYTES, FORGOTTEN, NAME, NUMBER, PLACES, PROCS, Field, broken, many, message
+from pypmix.host.exchange.codec import FORGOTTEN, NUMBER, PLACES, PROCS, Field, many, message
 from pypmix.host.exchange.limits import MAX_NEWS
 
 TYPE_CHECKING = False
@@ -29,24 +27,15 @@ if TYPE_CHECKING:
     from pypmix.standard.types import Proc
 
     News = tuple[tuple[int, int, tuple[Proc, ...]], ...]
-    Described = tuple[str, bytes, bytes]
+    Described = tuple[str, dict[int, str]]
 
 FINALIZED, DEPARTED, BACK = range(3)
 """The news of a proc."""
 
-DIGEST = 16
-
 _NEWS: Field[News] = many(message(NUMBER, NUMBER, PROCS))
 """News: their kind, the incarnation, and the procs."""
 
-_JOB: Field[Described] = message(NAME, BYTES, BYTES)
-"""A job, the digest of the servers of its procs, and these servers; nothing if they were sent before."""
-
-_REPORT: Field[tuple[tuple[Described, ...], News]] = message(many(_JOB), _NEWS)
-
-
-def _digest(packed: bytes) -> bytes:
-    return blake2b(packed, digest_size=DIGEST).digest()
+_REPORT: Field[tuple[tuple[Described, ...], News]] = message(many(PLACES), _NEWS)
 
 
 def grouped(news: dict[Proc, tuple[int, int]]) -> News:
@@ -78,7 +67,7 @@ class Jobs:
         self._crossing = crossing
         self._news: dict[Proc, tuple[int, int]] = {}
         self._state.on(statelog.NEWS, lambda _origin, data: crossing.apply_news(_NEWS.read(data)), self._check_news)
-        self._state.on(statelog.JOB, lambda origin, data: self._apply_job(origin, _JOB.read(data)), self._check_job)
+        self._state.on(statelog.JOB, lambda origin, data: self._apply_job(origin, *PLACES.read(data)), self._check_job)
         self._state.on(statelog.FORGET, lambda origin, data: crossing.remove_server(origin, *FORGOTTEN.read(data)))
         self._state.on(statelog.PROCS, self._apply_report, self._check_report)
         self._state.report(self._report)
@@ -87,14 +76,12 @@ class Jobs:
 
     def register(self, nspace: str, places: dict[int, str]) -> None:
         """Submit the description of a job."""
-        packed = PLACES.write((nspace, places))
-        digest = _digest(packed)
-        self._places.add(self._exchange.name, nspace, digest, places)
-        self._state.submit(statelog.JOB, _JOB.write((nspace, digest, packed)))
+        self._places.add(self._exchange.name, nspace, places)
+        self._state.submit(statelog.JOB, PLACES.write((nspace, places)))
 
     def place(self, nspace: str, places: dict[int, str], number: int) -> None:
         """Record the launcher's description of a job; `number` is its number, greater than those of earlier jobs."""
-        self._places.add(self._exchange.launcher, nspace, b"", places)
+        self._places.add(self._exchange.launcher, nspace, places)
         self._state.know_job(number)
 
     def find_lost(self, nspace: str, places: dict[int, str]) -> list[str]:
@@ -132,40 +119,28 @@ class Jobs:
             self._exchange.authority.check_procs(origin, procs)
 
     def _check_job(self, origin: str, data: bytes) -> None:
-        self._check_description(origin, _JOB.read(data))
-
-    def _check_description(self, origin: str, described: Described) -> None:
-        nspace, digest, packed = described
-        named, places = PLACES.read(packed)
-        if named != nspace or digest != _digest(packed):
-            raise broken(f"the description of {nspace!r} is of another job, or has another digest")
-        self._exchange.authority.check_description(origin, nspace, places)
+        self._exchange.authority.check_places(origin, *PLACES.read(data))
 
     def _check_report(self, origin: str, data: bytes) -> None:
         jobs, news = _REPORT.read(data)
         for job in jobs:
-            self._check_description(origin, job)
+            self._exchange.authority.check_places(origin, *job)
         for _, _, procs in news:
             self._exchange.authority.check_procs(origin, procs, is_report=True)
 
-    def _apply_job(self, origin: str, described: Described) -> bytes | None:
-        """Record a job that a server knows. Return the entry without the description if the others know it, too."""
-        nspace, digest, packed = described
-        if len(digest) != DIGEST:
-            raise broken(f"a digest has {len(digest)} bytes")
-        known = self._places.has_description(nspace, digest)
-        if not known and not packed:
-            raise broken(f"the servers of {nspace!r} are not known")
-        self._places.add(origin, nspace, digest, PLACES.read(packed)[1] if not known else None)
+    def _apply_job(self, origin: str, nspace: str, places: dict[int, str]) -> bytes | None:
+        """Record a job that a server knows. Return the entry without the places if the others know them, too."""
+        known = self._places.add(origin, nspace, places)
         self._crossing.add_server(origin, nspace)
-        return _JOB.write((nspace, digest, b"")) if known and packed else None
+        return PLACES.write((nspace, {})) if known and places else None
 
     def _report(self, origin: str) -> Iterator[tuple[int, bytes]]:
         """Yield the jobs that a server knows, and the procs that have ended or finalized there.
 
         The servers that are lost do not report their procs, so this server does so.
         """
-        mine, jobs = origin == self._exchange.name, []
+        mine = origin == self._exchange.name
+        jobs: list[Described] = []
         news: list[tuple[int, int, tuple[Proc, ...]]] = []
         if self._exchange.launcher:
             # The launcher's report to a server that has joined late.
@@ -177,10 +152,8 @@ class Jobs:
             def is_elsewhere(server: str) -> bool:
                 return server != origin and not (mine and not self._exchange.has(server))
 
-            for nspace, digest, procs, finalized in self._places.list_reports(origin, is_elsewhere):
-                packed = PLACES.write((nspace, self._places.of(nspace) or {}))
-                # Others may have added to what this server has described.
-                jobs.append((nspace, _digest(packed) if mine else digest, packed))
+            for nspace, places, procs, finalized in self._places.list_reports(origin, is_elsewhere):
+                jobs.append((nspace, places))
                 news += [(FINALIZED, incarnation, (proc,)) for proc, incarnation in finalized]
                 news += [(DEPARTED, 0, tuple(procs))] if procs else []
         if jobs or news:
@@ -192,5 +165,5 @@ class Jobs:
             for nspace in set(self._places.jobs_of(origin)).difference([job[0] for job in jobs]):
                 self._crossing.remove_server(origin, nspace)
         for job in jobs:
-            self._apply_job(origin, job)
+            self._apply_job(origin, *job)
         self._crossing.apply_news(news)

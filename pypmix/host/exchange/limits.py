@@ -13,9 +13,6 @@ Of more, messages for all go through the root (`statelog`), and a launcher intro
 
 # Collectives (`coordinator`, `participant`)
 
-MAX_AGAIN = 100
-"""The number of times that a contribution is given again to other coordinators."""
-
 MAX_DECIDED = 4096
 """Of how many contributions a server remembers how they ended, for those whose answer was lost with a coordinator."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pypmix.engine.times import AGAIN_SECONDS, DECISION_SECONDS
+from pypmix.engine.times import DECISION_SECONDS
 from pypmix.host.exchange import deciding
 from pypmix.host.exchange.codec import BYTES, TEXT, Field, broken, message
 from pypmix.host.exchange.coordinator import TIME_IS_OVER, Coordinator
@@ -34,7 +34,7 @@ from pypmix.host.exchange.kinds import (
     read_parts,
     write_parts,
 )
-from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY, MAX_AGAIN
+from pypmix.host.exchange.limits import EARLY_BYTES, EARLY_ENTRY
 from pypmix.host.exchange.rounds import PendingContribution
 from pypmix.host.exchange.searches import Searches
 from pypmix.host.exchange.spreading import DATA, PIECE, VOID, VOIDED, Spreading, is_much
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pypmix.host.exchange.exchange import Exchange
-    from pypmix.host.exchange.kinds import Key, OnAnswer, OnOutcome, Spread, Timer
+    from pypmix.host.exchange.kinds import OnAnswer, OnOutcome, Spread, Timer
     from pypmix.host.exchange.searches import Server
     from pypmix.host.exchange.spreading import Name
     from pypmix.standard.types import Proc
@@ -135,8 +135,6 @@ class Participant:
         self._searches = Searches(session, self.coordinator)
         self._data = DataCollection(self)
         self._absences: list[tuple[Named, OnAnswer]] = []
-        self._delayed: dict[Key, tuple[frozenset[str], Callable[[int], None]]] = {}
-        """Contributions of procs whose jobs are not known here yet, which are taken in with the number of tries."""
         self.expire: Expire = lambda _kind, _name, _procs, done: done()
         """Ends an operation that some clients of this server have not called yet, and calls a function."""
         session.requests.handle(PART, self._take_contribution, is_prompt=True)
@@ -301,17 +299,11 @@ class Participant:
         name, life, packed = _AGAIN.read(data)
         self._take_contribution(sender, packed, answer, (name, life))
 
-    def _came_up(self, sender: str, data: bytes, answer: OnAnswer, tries: int = 0) -> None:
+    def _came_up(self, sender: str, data: bytes, answer: OnAnswer) -> None:
         """Contributions have arrived through the servers in the middle, for this server or for servers above."""
         root, life, number, packed = UPWARDS.read(data)
         parts = read_parts(self.coordinator.attendance.places, packed)
         pending = PendingContribution(sender, number, parts, answer)
-        names_unknown = self.coordinator.attendance.names_unknown_jobs(parts)
-        # A void one must not wait until a later process of its server's name is present.
-        if names_unknown and tries < MAX_AGAIN and pending.servers.isdisjoint(self.session.membership.gone):
-            # They have overtaken the report of the servers of their procs.
-            self._delay(pending, partial(self._came_up, sender, data, answer), tries)
-            return
         meant = {(part.kind, part.name, part.servers) for _, part in parts}
         if len(meant) != 1 or parts[0][1].rule.unknown:
             raise broken(f"{shown(sender)} combines contributions to different collectives")
@@ -326,20 +318,6 @@ class Participant:
             raise broken(f"{shown(sender)} passes contributions on to {shown(self.name)}, which is below it")
         else:
             self._relay.take(root, life, pending)
-
-    def _delay(self, pending: PendingContribution, take: Callable[[int], None], tries: int) -> None:
-        """Take contributions in a little later, or once one of them is given up or void."""
-        key = pending.key
-        server = pending.server, self.session.membership.life_of(pending.server)
-        delayed = self._delayed[key] = pending.servers, take
-
-        def try_again() -> None:
-            if self._delayed.get(key) is delayed:
-                del self._delayed[key]
-                if self._searches.is_present(server):
-                    take(tries + 1)
-
-        self.session.later(AGAIN_SECONDS, try_again)
 
     def _asked_absent(self, _sender: str, data: bytes, answer: OnAnswer) -> None:
         """A coordinator asks if this server has contributed: answered once no contribution of it is open."""
@@ -375,10 +353,6 @@ class Participant:
 
     def _told_give_up(self, sender: str, data: bytes) -> None:
         given_up = CANCEL.read(data)
-        delayed = self._delayed.pop((sender, given_up[0]), None)
-        if delayed is not None:
-            # The others end as well: the coordinator gets both.
-            delayed[1](MAX_AGAIN)
         if not (self._searches.give_up(sender, given_up) or self._relay.cancel(sender, *given_up)):
             self.coordinator.cancel(sender, *given_up)
 
@@ -489,7 +463,7 @@ class Participant:
 
     def _tell_given_up(self, local: LocalContribution, why: Outcome) -> None:
         assert local.to is not None
-        self.session.tell(local.to, GIVE_UP, CANCEL.write((local.part.number, why.status, why.detail, ())))
+        self.session.tell(local.to, GIVE_UP, CANCEL.write((local.part.number, why.status, why.detail, why.servers)))
 
     def _overdue(self, local: LocalContribution) -> None:
         if local.part.number not in self._open:
@@ -526,10 +500,6 @@ class Participant:
             self.coordinator.meet()
             self._send_waiting(name)
             return
-        for key, (servers, take) in list(self._delayed.items()):
-            if name in servers and key[0] != name:
-                del self._delayed[key]
-                take(MAX_AGAIN)
         self.coordinator.lose(name)
         self._relay.changed(name, False)
         for local in [local for local in self.open() if local.part.rule.loss_ends and name in local.servers]:
@@ -538,6 +508,9 @@ class Participant:
             elif local.to in (None, name) or local.root == name:
                 # Otherwise the coordinator ends it for all.
                 self.end_by_loss(local, (name,))
+            elif not self.session.launcher:
+                # The contribution may arrive when the coordinator has forgotten the jobs of that server.
+                self._tell_given_up(local, Outcome(statuses.ERR_UNREACH, servers=(name,)))
         self._searches.change(name, False)
         self._send_waiting(name)
 
@@ -555,7 +528,6 @@ class Participant:
         """This server leaves the exchange."""
         self._searches.close()
         self._absences.clear()
-        self._delayed.clear()
         self._relay.close()
         self.coordinator.close()
         for local in self.open():

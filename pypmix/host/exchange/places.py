@@ -83,16 +83,14 @@ class Party:
 class _Job:
     """A job: the places of its procs, the servers that know it, its departed procs, and the incarnations finalized."""
 
-    __slots__ = ("departed", "digests", "finalized", "heard", "places", "servers", "tellers")
+    __slots__ = ("departed", "finalized", "heard", "places", "servers", "tellers")
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
         self.servers: set[str] = set()
         """The servers in `places`, and former ones."""
-        self.digests: set[bytes] = set()
-        """The digests of the descriptions that are in `places`."""
-        self.tellers: dict[str, bytes] = {}
-        """The servers that know it, and the digest of each server's description."""
+        self.tellers: set[str] = set()
+        """The servers that know it."""
         self.heard: set[str] = set()
         """The servers that have known it at any time."""
         self.departed: set[int] = set()
@@ -128,49 +126,32 @@ class Places:
 
     # Jobs
 
-    def has_description(self, nspace: str, digest: bytes) -> bool:
-        """Return True if a description of a job is known."""
-        job = self._jobs.get(nspace)
-        return job is not None and digest in job.digests
-
-    def add(self, teller: str, nspace: str, digest: bytes, places: Mapping[int, str] | None = None) -> None:
-        """Record that a server has described a job.
+    def add(self, teller: str, nspace: str, places: Mapping[int, str]) -> bool:
+        """Record that a server knows a job. Return True if its places were known.
 
         Args:
             teller: The server.
             nspace: The job.
-            digest: The identity of its description.
-            places: The description; not needed if it is known.
-
-        Raises:
-            PMIxError: There are too many jobs.
-        """
-        if places is not None:
-            self.describe(nspace, digest, places)
-        job = self._jobs[nspace]
-        job.tellers[teller] = digest
-        job.heard.add(teller)
-
-    def describe(self, nspace: str, digest: bytes, places: Mapping[int, str]) -> None:
-        """Record a description of a job.
+            places: The server of each rank, of none if others have reported them.
 
         Raises:
             PMIxError: There are too many jobs.
         """
         job = self._jobs.get(nspace)
-        if job is not None and digest in job.digests:
-            return
-        self._forget_parties(nspace)
         if job is None:
             if len(self._jobs) >= MAX_JOBS:
                 raise OutOfResources(f"there are {MAX_JOBS} jobs already")
             job = self._jobs[nspace] = _Job()
-        job.digests.add(digest)
-        job.places.update(places)
-        job.servers.update(places.values())
+            self._forget_parties(nspace)
+        job.tellers.add(teller)
+        job.heard.add(teller)
+        if places.items() <= job.places.items():
+            return True
+        self.move(nspace, places)
+        return False
 
     def move(self, nspace: str, places: Mapping[int, str]) -> None:
-        """Record the servers of a known job's procs, some of which are started again on other servers."""
+        """Record the servers of a known job's procs."""
         self._forget_parties(nspace)
         job = self._jobs[nspace]
         job.places.update(places)
@@ -181,7 +162,7 @@ class Places:
         job = self._jobs.get(nspace)
         if job is None:
             return None
-        job.tellers.pop(teller, None)
+        job.tellers.discard(teller)
         if job.tellers:
             return None
         self._forget_parties(nspace)
@@ -215,7 +196,7 @@ class Places:
     def is_described_by(self, nspace: str, servers: Iterable[str]) -> bool:
         """Return True if all of these servers have described a job."""
         job = self._jobs.get(nspace)
-        return job is not None and job.tellers.keys() >= set(servers)
+        return job is not None and job.tellers.issuperset(servers)
 
     def unheard(self, nspace: str) -> set[str]:
         """Return the servers of a job's procs that have not described it yet."""
@@ -239,8 +220,8 @@ class Places:
 
     def list_reports(
         self, teller: str, elsewhere: Callable[[str], bool]
-    ) -> Iterator[tuple[str, bytes, list[Proc], list[tuple[Proc, int]]]]:
-        """Yield the reports of a server: jobs, their digests, and their departed and finalized procs.
+    ) -> Iterator[tuple[str, dict[int, str], list[Proc], list[tuple[Proc, int]]]]:
+        """Yield the reports of a server: jobs, the servers of their ranks, and their departed and finalized procs.
 
         Args:
             teller: The server.
@@ -256,7 +237,7 @@ class Places:
                     for rank, incarnation in job.finalized.items()
                     if job.places.get(rank) == teller
                 ]
-                yield nspace, job.tellers[teller], departed, finalized
+                yield nspace, job.places, departed, finalized
 
     def missing(self) -> Iterator[tuple[tuple[Proc, ...], list[tuple[Proc, int]]]]:
         """Yield the departed procs of each job, and the finalized ones with their incarnations."""

@@ -130,21 +130,6 @@ def is_flat(count: int) -> bool:
     return count <= FLAT * RADIX + 1
 
 
-def runs(names: Sequence[str]) -> list[Sequence[str]]:
-    """Return servers in runs of the same length, of which the first one has the others of its run below it."""
-    length = -(-len(names) // RADIX)
-    return [names[at : at + length] for at in range(0, len(names), length or 1)]
-
-
-def depth(count: int) -> int:
-    """Return how many levels a tree has below its root, with so many servers there."""
-    levels = 0
-    while count > 0:
-        count = -(-count // RADIX) - 1
-        levels += 1
-    return levels
-
-
 def has_below(names: Sequence[str], root: str, name: str) -> bool:
     """Return True if there are servers below this one."""
     place = place_in(names, root, name)
