@@ -267,7 +267,7 @@ if rank == 0:
     wanted = {0: ("CONNECTED", None), 1: ("TERM_NON_ZERO", 5), 2: ("TERMINATED", 0), 3: ("ABORTED_BY_SIG", 137),
               4: ("KILLED_BY_CMD", 137)}
     me.control(me.job[4]).kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 25
     while states() != wanted and time.monotonic() < deadline:
         time.sleep(0.05)
     print(states() == wanted, states())

@@ -249,8 +249,9 @@ def test_a_server_by_itself(env: dict[str, str]) -> None:
             child = {**env, **server.client_env(job.proc(rank)), "PYPMIX_ENGINE": "python"}
             processes.append(subprocess.Popen([sys.executable, "-c", CLIENT], env=child, stdout=subprocess.PIPE))
             if rank == 0:
-                deadline = time.monotonic() + 10
-                while not (pending := server.pending()) and time.monotonic() < deadline:
+                deadline = time.monotonic() + 30
+                while not (pending := server.pending()):
+                    assert time.monotonic() < deadline, "the client makes no call"
                     time.sleep(0.01)
                 assert [item.missing for item in pending] == [(Proc("mine", 1),)]
         outputs = [process.communicate(timeout=20)[0] for process in processes]

@@ -20,7 +20,8 @@ from pathlib import Path
 def wait_here():
     (folder / f"up.{me.rank}").write_text(f"{os.getpid()}\\n")
     while not (folder / "stop").exists():
-        time.sleep(0.05)
+        # Longer than it looks, so that its stack is that of the others.
+        time.sleep(0.5)
 
 def call_here():
     (folder / f"up.{me.rank}").write_text(f"{os.getpid()}\\n")

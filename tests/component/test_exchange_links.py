@@ -54,6 +54,8 @@ class Server:
 
     def end(self):
         if self.reactor is not None:
+            # On the loop of a busy server it may take longer than a carrier waits.
+            until(lambda: not self.is_there)
             self.reactor.stop()
 
     def start(self):
@@ -169,12 +171,14 @@ def test_of_many_each_is_connected_with_few_and_knows_all(servers):
     found = servers(40, mesh=4)
     wait_for_all(found)
     for server in found:
-        comes = Counter()
-        while not server.told.empty():
-            comes[server.told.get()] += 1
+        comes = Counter([server.next() for _ in found[1:]])
         assert comes == Counter({(name, True): 1 for name in names_of(found) if name != server.name})
-    # Some of the first ones have dialed each other; nobody else has.
-    assert all(set(server.carrier.connected) <= set(names_of(found[:4])) for server in found[4:])
+        assert server.told.empty()
+    # Those that came first, whichever they were, have dialed each other; nobody else has.
+    further = {server.name: set(server.carrier.connected) - {"s000"} for server in found[1:]}
+    dialers = {name for name, others in further.items() if others}
+    assert len(dialers) < 4
+    assert all(others <= dialers for others in further.values())
 
 
 def test_any_two_reach_each_other_and_messages_stay_in_order(servers):
@@ -197,7 +201,7 @@ def test_any_two_reach_each_other_and_messages_stay_in_order(servers):
 
 
 @both_threads
-def test_who_leaves_has_gone_for_all(servers):
+def test_who_leaves_has_gone_for_all(servers, patient):
     found = servers(20, mesh=3)
     wait_for_all(found)
     for leaver in (found[7], found[1]):
@@ -248,7 +252,7 @@ def test_what_takes_long_to_arrive_does_so_before_its_sender_leaves(servers, pat
 
 
 @both_threads
-def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers):
+def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers, patient):
     """What all others were sent arrives, and they are told of the departure, while that one still does not answer."""
     found = servers(12, mesh=1)
     wait_for_all(found)
@@ -258,10 +262,22 @@ def test_who_leaves_is_not_held_by_one_that_does_not_answer(servers):
     b.carrier._peers.post(held.wait)  # until the end of the test
     for server in (b, *others):
         a.carrier.send(server.name, b"last words")
-    a.carrier.close()
+    leaves = threading.Thread(target=a.carrier.close)
+    leaves.start()
     for server in others:
-        assert server.until_left(a.name) == [True, b"last words", False]
+        assert server.messages(1) == [(a.name, b"last words")]
+    assert a.is_there
+    a.carrier._peers.post(lambda: pass_time(a.carrier._peers))
+    for server in others:
+        assert server.until_left(a.name) == [False]
     held.set()
+    leaves.join(PATIENCE)
+
+
+def pass_time(peers):
+    """Let the time be over that messages have to arrive before a server leaves."""
+    peers.closing = time.monotonic()
+    peers.departure.finish()
 
 
 @both_threads
@@ -388,10 +404,13 @@ def test_a_node_that_vanishes_as_soon_as_it_has_come_is_lost_to_all_in_time(serv
     found = servers(18, mesh=2, keep_alive=keep_alive)
     wait_for_all(found)
     victim = process("s0105", found[0], keep_alive)
-    until(lambda: "s0105" in found[0].carrier.members)
+    # Connected, and introduced: a process that is stopped in between has come to nobody else.
+    until(lambda: "s0105" in found[0].carrier._peers.census._records)
     stop(victim.pid)
-    until(lambda: all("s0105" in server.carrier.members for server in found))
-    until(lambda: all(server.carrier.members == names_of(found) for server in found))
+    # On a busy machine some may lose it before the others hear of it.
+    for server in found:
+        assert server.until_left("s0105") == [True, False]
+    assert all(server.carrier.members == names_of(found) for server in found)
 
 
 @pytest.mark.parametrize("names", [["s0105"], ["s0105", "s0106", "s0107", "s0108"]])

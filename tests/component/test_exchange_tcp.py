@@ -558,8 +558,13 @@ def test_the_folder_is_read_again(tmp_path, servers, soon):
     a.carrier.close()
 
 
-def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhere(tmp_path, servers, soon):
+def test_who_was_there_and_is_lost_is_not_dialed_again_before_it_listens_elsewhere(
+    tmp_path, servers, soon, monkeypatch
+):
     folder = str(tmp_path / "m")
+    # The time that this test has to answer.
+    monkeypatch.setattr(tcp, "DIAL_SECONDS", PATIENCE)
+    monkeypatch.setattr(tcp, "LINK_HANDSHAKE_SECONDS", PATIENCE)
     a = Server(TCPCarrier.in_folder("a", folder)).start()
     secret = rendezvous.enter(folder)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -675,6 +680,22 @@ def test_a_callback_that_breaks_is_logged_and_harms_nobody(pair, caplog):
     a.carrier._peers.on_message = lambda *what: a.told.put(what)
     b.send("a", b"2")
     assert a.next() == ("b", b"2")
+
+
+def test_why_a_server_was_lost_is_known_as_soon_as_it_is_absent(pair):
+    a, _b = pair
+    peers = a.carrier._peers
+    seen = []
+
+    class Present(dict):
+        def pop(self, name):
+            seen.append(a.carrier.reason(name))
+            return super().pop(name)
+
+    peers.census.present = Present(peers.census.present)
+    peers.post(lambda: peers.vanish("b", "a test loses it"))
+    assert a.next() == ("b", False)
+    assert seen == ["a test loses it"]
 
 
 def test_a_callback_may_close(pair):

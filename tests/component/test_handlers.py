@@ -71,7 +71,7 @@ def test_a_cancelled_coroutine_keeps_nobody_from_hearing():
 
             await called.ready()
             await me.notify(LOAD, data_range=Range.PROC_LOCAL)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not calls:
                     await asyncio.sleep(0.01)
         return True

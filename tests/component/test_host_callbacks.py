@@ -1229,6 +1229,13 @@ def test_a_rank_that_has_ended_can_be_started_again_while_others_run():
         rm.host.run(run(rm.host))
 
 
+def count_descriptors(collect=False):
+    """Return how many descriptors this process has; first collect what tests before this one have left, if asked to."""
+    if collect:
+        gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
 def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_nothing():
     """Also of a function that ends the loop, as a handler that exits does."""
     calls = []
@@ -1241,7 +1248,7 @@ def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_n
         if len(calls) == 10:
             loop.stop()
 
-    files = len(os.listdir("/proc/self/fd"))
+    files = count_descriptors(collect=True)
     loop.call_later(30, loop.stop)
     bell = dispatcher.Bell(loop, types.SimpleNamespace(next=called))
     ringers = [threading.Thread(target=bell.ring) for _ in range(10)]
@@ -1256,7 +1263,7 @@ def test_a_bell_calls_as_often_as_it_is_rung_and_an_exception_costs_the_others_n
     assert calls == [threading.get_ident()] * 10
     bell.close()
     bell.close()
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert count_descriptors() == files
     with pytest.raises(RuntimeError):
         bell.ring()
     bell = dispatcher.Bell(loop, types.SimpleNamespace(next=called))
@@ -1272,11 +1279,11 @@ def test_a_host_that_cannot_be_opened_leaves_no_descriptor(tmp_path):
             with pytest.raises(PMIxError):
                 async with Host(rendezvous_file=str(tmp_path / "none" / "file")):
                     pass
-        files = len(os.listdir("/proc/self/fd"))
+        files = count_descriptors(collect=True)
         with pytest.raises(PMIxError):
             async with Host(rendezvous_file=str(tmp_path / "none" / "file")):
                 pass
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert count_descriptors() == files
 
     asyncio.run(attempts())
 
@@ -1288,11 +1295,11 @@ def test_a_server_that_gets_no_thread_leaves_no_descriptor_and_no_socket(tmp_pat
     tmp_path.chmod(0o700)
     with Server(tmpdir=tmp_path):
         pass
-    files = len(os.listdir("/proc/self/fd"))
+    files = count_descriptors(collect=True)
     monkeypatch.setattr(reactor.Reactor, "start", refuse)
     with pytest.raises(RuntimeError), Server(engine="python", tmpdir=tmp_path):
         pass
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert count_descriptors() == files
     assert not list(tmp_path.iterdir())
 
 
@@ -1462,7 +1469,7 @@ def test_a_handler_that_raises_what_ends_a_loop_is_answered_and_others_are_serve
     )
     with Mine() as rm:
         clients = [client(rm, rank, failing, ASKS="5") for rank in range(2)]
-        assert [each.wait(WAIT) for each in clients] == [3, 3]
+        assert [each.wait(4 * WAIT) for each in clients] == [3, 3]
     assert "the handler of publish" in caplog.text
 
 
@@ -1488,7 +1495,7 @@ def test_a_handler_never_runs_inside_of_the_engine():
 
     with Mine() as rm:
         clients = [client(rm, rank, ASKS="20") for rank in range(2)]
-        assert [each.wait(WAIT) for each in clients] == [0, 0]
+        assert [each.wait(4 * WAIT) for each in clients] == [0, 0]
     assert len(rm.ran) == 40
 
 

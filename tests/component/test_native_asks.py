@@ -392,8 +392,16 @@ if me.proc.rank == 0:
         threading.Timer(0.3 * n, os.kill, (os.getpid(), signal.SIGUSR1)).start()
     caught(KeyboardInterrupt, me.run, Connect((me.proc, other)))
     assert len(signals) == 2
+    me.run(Put("over", uint32(1)))
+    me.run(Commit())
 else:
-    time.sleep(2)
+    # The end of this one would end the call of the other one.
+    while True:
+        try:
+            me.run(Get(other, "over"))
+            break
+        except (NotFound, OperationTimeout):
+            pass
 me.run(Finalize())
 print("done", me.proc.rank)
 """)

@@ -238,15 +238,25 @@ print(f"done {rank}")  # in one piece: the output of ranks is mixed
 
 def test_a_blocked_call_lets_other_threads_run_and_heeds_signals(pair) -> None:
     output = pair("""
+def await_key(key):
+    while True:
+        try:
+            return me.run(Get(other, key))
+        except (NotFound, OperationTimeout):
+            pass
+noticed = __file__ + ".noticed"
 if me.proc.rank == 0:
     def after(seconds, number):
         threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
     after(0.3, signal.SIGINT)
     caught(KeyboardInterrupt, me.run, Get(other, "never"))
     signals = []
-    signal.signal(signal.SIGUSR1, lambda *_: signals.append(me.run(Get(job, "pmix.job.size")).data))
+    def handler(*_):
+        signals.append(me.run(Get(job, "pmix.job.size")).data)
+        open(noticed, "w").close()
+    signal.signal(signal.SIGUSR1, handler)
     after(0.2, signal.SIGUSR1)
-    assert me.run(Get(other, "late")) == Value(UINT32, 5) and signals == [2]
+    assert await_key("late") == Value(UINT32, 5) and signals == [2]
     # The other rank joins the fence only after a thread here, which runs during the fence, has told it to.
     def tell():
         time.sleep(0.5)
@@ -257,13 +267,9 @@ if me.proc.rank == 0:
     me.run(Fence())
     thread.join()
 else:
-    def await_key(key):
-        while True:
-            try:
-                return me.run(Get(other, key))
-            except (NotFound, OperationTimeout):
-                pass
-    time.sleep(1)
+    # The call of the other rank does not end before the signal.
+    while not os.path.exists(noticed):
+        time.sleep(0.01)
     me.run(Put("late", uint32(5)))
     me.run(Commit())
     await_key("ticked")

@@ -247,7 +247,7 @@ with Tool(pid=PIDS[0], engine="native") as me:
     assert me.get_servers() == [other, server]
     with me.events(LOAD) as events:
         me.notify(LOAD, data_range=PROC_LOCAL)
-        assert events.get(timeout=5).code == LOAD
+        assert events.get(timeout=30).code == LOAD
     me.disconnect_from_server(other)
     assert me.get_servers() == [server] and not me.is_connected
 """,

@@ -9,6 +9,8 @@ import pytest
 from long import sabotage
 from long.sabotage import Breakage, Edit, Sessions, Vanished
 
+pytestmark = pytest.mark.timeout(300)
+
 MODULE = '''
 """A module."""
 

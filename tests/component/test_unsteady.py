@@ -12,6 +12,8 @@ from lib import changes, machine, record, unsteady
 
 pytest_plugins = ["pytester"]
 
+pytestmark = pytest.mark.timeout(300)
+
 Session = Callable[..., pytest.RunResult]
 
 FAILS_AT = """

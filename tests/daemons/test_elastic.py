@@ -57,7 +57,8 @@ def test_nodes_join_and_leave_a_job_that_asks_for_them(session: Start) -> None:
 
 
 def test_pypmix_grow_and_shrink(session: Start) -> None:
-    run = session(shell(2, "echo up; while test ! -e stop; do sleep 0.1; done"), nodes={"n0": 1, "n1": 1}, elastic=True)
+    program = shell(2, "echo up; while test ! -e stop; do sleep 0.1; done")
+    run = session(program, nodes={"n0": 1, "n1": 1}, elastic=True, timeout=600.0)
     run.until(lambda: run.out.count("up") == 2, "all ranks")
     assert pypmix(run, "grow", "n2:2", "n3") == "n2\nn3\n"
     assert "n2 is in the session already" in pypmix(run, "grow", "n2", code=1)

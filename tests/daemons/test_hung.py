@@ -99,7 +99,8 @@ def test_what_a_daemon_that_hangs_has_with_the_others_ends(hung: Start, tmp_path
 def test_the_end_of_a_job_depends_on_nobodys_answer(hung: Start, tmp_path: Path, way: str, at: int) -> None:
     """Of a job that is being started, and of one that runs; what has not answered is named."""
     nodes = {"n0": 1, "n1": 1}
-    limit = 600.0 if way != "limit" else 2.0
+    # Long enough for the hang to come before it.
+    limit = 600.0 if way != "limit" else 10.0
     run = hung([2, "sh", "-c", "echo up; sleep 120"], nodes=nodes, at=at, keep_alive=600.0, timeout=limit, grace=0.2)
     if at:
         run.until((tmp_path / "hung").exists, "the hang")

@@ -1071,11 +1071,12 @@ class Peers:
                 stream.end()
         if name not in self.census.present:
             return
+        # Before other threads see that it is absent.
+        self.reasons[name] = reason
         self.census.remove(name, in_order=not reason)
         with self.streams_lock:
             # It may have been made again in between, by a message on another thread.
             self.streams.pop(name, None)
-        self.reasons[name] = reason
         if reason and not quiet and not self.closing:
             self.log_loss("%s: the connection with %s ends: %s", shown(self.name), shown(name), reason)
         self._report(name, False)
