@@ -141,7 +141,7 @@ PURE = (Path(__file__).with_name("unit"), Path(__file__).with_name("wire"))
 """The folders whose tests start no process and do not sleep."""
 
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds that the processes of a test have to end after it; the machine may be busy."""
 
 

@@ -608,11 +608,11 @@ with Server(host, engine="native") as server:
                 over.set()
         return done
     ask = server.session.dmodex_request
-    ask(Proc("job", 0), note("late", 3), key="late", timeout=10)
-    ask(Proc("job", 0), note("early", 3), key="early", timeout=10)
+    ask(Proc("job", 0), note("late", 3), key="late", timeout=40)
+    ask(Proc("job", 0), note("early", 3), key="early", timeout=40)
     ask(Proc("job", 0), note("never", 3), key="never", timeout=0.5)
     run(server, CODE)
-    assert over.wait(10), found
+    assert over.wait(40), found
     assert b"late" in found["late"][0], found
     assert b"early" in found["early"][0], found
     assert isinstance(found["never"][1], OperationTimeout), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -181,7 +182,9 @@ def test_a_half_sent_handshake_is_waited_for_so_long(host, monkeypatch):
     monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 1.0)
     started = time.monotonic()
     for connection in half_sent(host):
-        assert connection.recv(1) == b""
+        # On a busy machine the server may close it before it has read what came.
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
         connection.close()
     assert time.monotonic() - started > 0.9
 
