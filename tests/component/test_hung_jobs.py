@@ -1,12 +1,15 @@
-"""What a report about a job that hangs has of its processes: `lib.job.Job.wait`."""
+"""What a report about a job that hangs has of its processes, and how the job is killed: `lib.job.Job.wait`."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 
 import pytest
 
+from lib import processes
 from lib.job import Job
 
 LOCAL = "sh -c {command}"
@@ -33,3 +36,35 @@ def test_launchers_and_daemons_have_stacks(tmp_path, before):
     for texts in found.values():
         for text in texts:
             assert "most recent call first" in text, job.hung
+
+
+PARENT = """
+import os, sys, time
+from lib.sync import tell
+mine, theirs = os.pipe()
+if os.fork():
+    time.sleep(600)
+os.close(theirs)
+tell("waits", "")
+os.read(mine, 1)
+tell("orphaned", "")
+"""
+
+
+def test_no_process_of_a_killed_job_sees_that_another_has_ended(tmp_path, monkeypatch):
+    job = Job([sys.executable, "-c", PARENT], tmp_path).start()
+    job.hear("waits", 60)
+    kill = os.kill
+
+    def kill_and_wait(pid: int, signum: int) -> None:
+        """Give a process that still runs the time to see that this one was killed."""
+        kill(pid, signum)
+        if signum == signal.SIGKILL and pid == job.pid:
+            end = time.monotonic() + 1.0
+            while time.monotonic() < end and "orphaned" not in job.told():
+                time.sleep(0.01)
+
+    monkeypatch.setattr(processes.os, "kill", kill_and_wait)
+    job.kill()
+    assert "orphaned" not in job.told()
+    assert not job.wait_gone(5)

@@ -20,6 +20,9 @@ STACK_SIGNAL = signal.SIGURG
 STACK_SECONDS = 5.0
 """The most seconds to wait for the first line of each process."""
 
+STOP_SECONDS = 5.0
+"""The most seconds to wait until processes that are to be killed have stopped."""
+
 
 class Process(NamedTuple):
     pid: int
@@ -52,9 +55,18 @@ def stop(pid: int, seconds: float = 10) -> None:
     """
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + seconds
-    while any(task.state not in "TtZX" for name in os.listdir(f"/proc/{pid}/task") if (task := read(int(name)))):
+    while not _is_stopped(pid):
         assert time.monotonic() < deadline, f"process {pid} goes on after SIGSTOP"
         time.sleep(0.001)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return True if no thread of a process runs."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except FileNotFoundError:
+        return True
+    return not any(task.state not in "TtZX" for name in threads if (task := read(int(name))))
 
 
 def children(pid: int) -> list[Process]:
@@ -98,12 +110,21 @@ def send_signal(pids: Iterable[int], signum: int) -> None:
 
 
 def kill(mark: str, variable: str = MARK) -> None:
-    """Kill every marked process."""
+    """Kill every marked process.
+
+    All are stopped first: a rank that still runs would see the end of its launcher, and record the lost connection as
+    the result of what it waits for.
+    """
     for _ in range(20):
-        left = marked(mark, variable)
-        if not left:
+        pids = [process.pid for process in marked(mark, variable)]
+        if not pids:
             return
-        send_signal([process.pid for process in left], signal.SIGKILL)
+        send_signal(pids, signal.SIGSTOP)
+        # The caller of `vfork` does not stop while its child is stopped: such a process is killed as it is.
+        deadline = time.monotonic() + STOP_SECONDS
+        while not all(map(_is_stopped, pids)) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        send_signal(pids, signal.SIGKILL)
         time.sleep(0.02)
 
 
