@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 
 from foreign.interop.differential.lacks import DATA_OF_THE_DEAD, HIDDEN
-from foreign.interop.differential.plans import CONSTRUCTS, OWN, SUCCESS, Plan, Planner, Step
+from foreign.interop.differential.plans import OWN, REDUCING, SUCCESS, Plan, Planner, Step
 
 TIMED_OUT, PARTIAL, ABORTED = "status -24", "status -52", "status -165"
 
@@ -272,9 +272,6 @@ class LossPlanner(Planner):
         if served:
             self.random.choice(served)(self)
 
-    def made(self) -> Plan:
-        return Plan(self.seed, self.server, self.nodes, self.kinds, self.scripts, self.jobs)
-
 
 Loss = Callable[[LossPlanner], None]
 
@@ -314,7 +311,7 @@ DEATHS: Mapping[str, Loss] = MappingProxyType(
             f"a group made without a death {'before' if early else 'during'} it, {operation}": partial(
                 LossPlanner.made_without, operation=operation, early=early
             )
-            for operation in CONSTRUCTS[1:]
+            for operation in REDUCING
             for early in (True, False)
         },
         "a death during a fence of a group": partial(LossPlanner.death, operation="address", early=False),

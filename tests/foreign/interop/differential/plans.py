@@ -21,8 +21,11 @@ SUCCESS, NOT_FOUND = "status 0", "status -46"
 CONSTRUCTED = re.compile(r"group (\d+|\?) ([\d,]+|\?)")
 HEARD = "heard"
 
-CONSTRUCTS = ("construct", "optional", "tolerant", "notified")
-"""The operations that construct a group: plainly, or so that it is made without a member that ends before it calls."""
+REDUCING = ("optional", "tolerant", "notified")
+"""The operations that construct a group without a member that ends before it calls."""
+
+CONSTRUCTS = ("construct", "local", *REDUCING)
+"""The operations that construct a group: plainly, as one of this node alone, or `REDUCING`."""
 
 OWN = "python-server"
 LAYOUTS = (1, 2, 3, 5)
@@ -232,13 +235,57 @@ class Planner:
         for rank in ranks:
             self.add(rank, ["destruct", name])
 
-    def construct(self, ranks: Sequence[int], name: str, batch: int = 0) -> None:
-        words, members = (
-            self.named(ranks) if self.has(WILDCARD) else [f"@:{rank}" for rank in ranks],
-            ",".join(map(str, ranks)),
-        )
+    def construct(
+        self,
+        ranks: Sequence[int],
+        name: str,
+        batch: int = 0,
+        operation: str = "construct",
+        of: Sequence[int] | None = None,
+    ) -> None:
+        """Let ranks call a construct of a group that is theirs, or `of` them and others."""
+        members = ranks if of is None else of
+        words = self.named(members) if self.has(WILDCARD) else [f"@:{rank}" for rank in members]
+        expected = f"{name} {','.join(map(str, members))}"
         for rank in ranks:
-            self.add(rank, ["construct", name, *self.random.sample(words, len(words))], f"{name} {members}", batch)
+            self.add(rank, [operation, name, *self.random.sample(words, len(words))], expected, batch)
+
+    def local_groups(self) -> None:
+        """The ranks of each node make groups that are local, and have context ids; a rank of C calls first."""
+        for node in sorted({*self.home.values()}):
+            ranks = [rank for rank, home in self.home.items() if home == node]
+            first = next(rank for rank in ranks if self.kinds[rank].startswith("c-"))
+            for _ in range(2):
+                name = f"g{self.fresh()}"
+                self.construct([first], name, operation="local", of=ranks)
+                number = self.last
+                others = [rank for rank in ranks if rank != first]
+                for rank in others:
+                    self.add(rank, ["begun", first, number])
+                self.construct(others, name, operation="local", of=ranks)
+                for rank in ranks:
+                    self.add(rank, ["destruct", name])
+
+    def addressed(self) -> None:
+        """The ranks of the last node, or the last two, have a group; each other rank sends events to its address."""
+        everyone = range(self.size)
+        members = [rank for rank in everyone if self.home[rank] == self.nodes - 1] if self.nodes > 1 else everyone[-2:]
+        name = f"g{self.fresh()}"
+        procs, expected = [f"@:{rank}" for rank in members], f"{name} {','.join(map(str, members))}"
+        for rank in members:
+            self.add(rank, ["construct", name, *procs], expected)
+        self.sync(everyone)
+        for rank in everyone:
+            if rank not in members:
+                for place, receivers in (("*", members), ("1", members[1:2])):
+                    serial = self.fresh()
+                    self.add(rank, ["notify", serial, "c", f"={name}:{place}"])
+                    for receiver in receivers:
+                        self.events[receiver].append(serial)
+        self.hear()
+        self.sync(everyone)
+        for rank in members:
+            self.add(rank, ["destruct", name])
 
     def connection(self) -> None:
         ranks = self.some()
@@ -345,10 +392,16 @@ class Planner:
             doing()
             if doing == self.exchange:
                 self.sync(everyone)
-        for rank in everyone:
-            heard = sorted(self.events[rank])
-            self.add(rank, ["hear", len(heard)], " ".join([HEARD, *map(str, heard)]))
+        self.hear()
         self.sync(everyone)
+        return self.made()
+
+    def hear(self) -> None:
+        for rank, serials in self.events.items():
+            heard = sorted(serials)
+            self.add(rank, ["hear", len(heard)], " ".join([HEARD, *map(str, heard)]))
+
+    def made(self) -> Plan:
         return Plan(self.seed, self.server, self.nodes, self.kinds, self.scripts, self.jobs)
 
 

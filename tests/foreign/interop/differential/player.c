@@ -260,6 +260,8 @@ static void construct(const line_t *line)
         flag(&infos[ninfos++], PMIX_GROUP_FT_COLLECTIVE);
     else if (*line->words[0] == 'n')
         flag(&infos[ninfos++], PMIX_GROUP_NOTIFY_TERMINATION);
+    else if (*line->words[0] == 'l')
+        flag(&infos[ninfos++], PMIX_GROUP_LOCAL_ONLY);
     status = PMIx_Group_construct(line->words[1], procs, count, infos, ninfos, &found, &nfound);
     if (status != PMIX_SUCCESS) {
         tell_status(line, status);
@@ -474,7 +476,8 @@ static void *play(void *argument)
         lookup(line);
     else if (!strcmp(name, "unpublish"))
         unpublish(line);
-    else if (!strcmp(name, "construct") || !strcmp(name, "tolerant") || !strcmp(name, "notified"))
+    else if (!strcmp(name, "construct") || !strcmp(name, "tolerant") || !strcmp(name, "notified") ||
+             !strcmp(name, "local"))
         construct(line);
     else if (!strcmp(name, "destruct"))
         destruct(line);

@@ -220,6 +220,9 @@ class Player:
     def do_notified(self, index, name, *procs):
         return self.do_construct(index, name, *procs, notify_termination=True)
 
+    def do_local(self, index, name, *procs):
+        return self.do_construct(index, name, *procs, local_only=True)
+
     def do_cancelled(self, index, rank, number, name, *words):
         """Begin an operation, and cancel it once another rank has begun a line."""
         ended = []
