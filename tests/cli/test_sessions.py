@@ -313,6 +313,23 @@ def test_jobs_of_a_rank_belong_to_its_command(standing: Sessions, tmp_path: Path
     assert "child" in ended.lines and str(tmp_path) in ended.lines and ended.code == 5, ended
 
 
+def test_the_engine_that_was_chosen_for_a_job_is_that_of_all_jobs_it_leads_to(
+    standing: Sessions, tmp_path: Path
+) -> None:
+    # A spawned job spawns another one; the session itself has the engine that its environment names, or none.
+    program = tmp_path / "spawns.py"
+    program.write_text(
+        "import os, sys\nfrom pypmix import Client\ndepth = int(sys.argv[1])\nwith Client() as me:\n"
+        "    print(depth, os.environ['PYPMIX_ENGINE'], flush=True)\n"
+        "    if depth:\n"
+        "        job = me.spawn([sys.executable, sys.argv[0], str(depth - 1)], n=1)\n"
+        "        assert job.wait(timeout=30) == 0\n"
+    )
+    ended = standing.run("--engine", "python", sys.executable, program, "2")
+    assert sorted(ended.lines) == ["0 python", "1 python", "2 python"], ended
+    assert standing.run("sh", "-c", "echo ${PYPMIX_ENGINE-none}").lines == ["none"]
+
+
 def test_slots_are_waited_for_in_order(sessions: Sessions) -> None:
     sessions.start("s", "--host", "localhost:2")
     first = sessions.begin("-n", "2", "sh", "-c", WAITS)
