@@ -90,6 +90,7 @@ PROMISES = (
     shipped("address: fence"),
     shipped("address: get"),
     Promise("address: notify", GROUPS, "the group as the custom range of an event"),
+    Promise("address: notify from outside", GROUPS, "the same, by a process that is not a member"),
     Promise("address: connect", GROUPS, "the group in connect and disconnect"),
     Promise("address: further group", GROUPS, "the group among the procs of another construct"),
     shipped("query: groups"),
@@ -167,6 +168,8 @@ TAKEN_FOR_A_MEMBER = returned(
     lambda found: found[0] == ["GROUP_CONSTRUCT_ABORT", "a group", []],
 )
 
+NOBODY_HEARS = each_returned([])
+
 LACKS: tuple[Lack, ...] = (
     *connect_promises.LACKS,
     *value_promises.LACKS,
@@ -177,6 +180,12 @@ LACKS: tuple[Lack, ...] = (
         "its sets stay when their jobs have ended, and nobody can delete one",
         expect=Error(OperationTimeout, "^watch_psets"),
         probe="test_psets.test_sets_go_with_their_job",
+    ),
+    *every_native(
+        "address: notify from outside",
+        "libpmix knows the procs of a group in its members alone, so the event reaches nobody",
+        expect=NOBODY_HEARS,
+        probe="test_group_addresses.test_events_for_a_group_from_outside",
     ),
     Lack(
         "invite: context id",

@@ -29,6 +29,12 @@ def test_events_for_a_group(run):
     assert run("group_addresses.notified", ranks=4) == [[], everyone, ["all", "one", "again"], everyone]
 
 
+@pytest.mark.promise("address: notify from outside")
+def test_events_for_a_group_from_outside(run):
+    """Rank 0's node may have no member; the last two ranks are the members, the other way round."""
+    assert run("group_addresses.notified_from_outside", ranks=4) == [[], [], ["all"], ["all", "one"]]
+
+
 @pytest.mark.promise("address: connect")
 def test_a_group_connects(run):
     assert run("group_addresses.connected", ranks=4) == ["connected"] * 4

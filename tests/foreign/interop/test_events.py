@@ -86,10 +86,13 @@ def test_events_between_c_and_python_ranks_on_native_servers(launch, programs, l
     assert [entry for entry in found if entry != ITS_OWN_EARLY and not entry.startswith("default -4246")] == without
 
 
-@pytest.mark.servers("python-server")
+@pytest.mark.servers("python-server", "python-server-2-nodes")
 @pytest.mark.parametrize("engine", ["python", "native"])
 def test_the_end_of_a_rank_that_ends_well_is_told_to_clients_of_pypmix_alone(launch, programs, libpmix, engine):
-    """A library reacts to that event itself, and may do so while it finalizes; no other server raises it unasked."""
+    """A library reacts to that event itself, and may do so while it finalizes; no other server raises it unasked.
+
+    With two nodes, the Python rank is on the second one, and the rank that ends on the first.
+    """
     python = Part(1, [sys.executable, END_RANK], {"PYPMIX_ENGINE": engine})
     job = succeeded(launch(Part(2, [programs("ends")], libpmix), python))
     assert notes(job, 0)["over"] == "1"

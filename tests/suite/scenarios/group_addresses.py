@@ -17,9 +17,18 @@ def group_of(me):
     return me.group(NAME, [me.job[3], me.job[2], me.job[1]], timeout=20)
 
 
+async def heard_until_quiet(events):
+    """Return to whom each event is that has come, or comes within a while."""
+    found = []
+    while True:
+        try:
+            found.append((await events.get(timeout=1.5)).info["acme.to"])
+        except OperationTimeout:
+            return found
+
+
 async def notified(me):
     """An event for the group, and one for a group rank; each rank tells what it has heard."""
-    found = []
     async with me.events(LOAD) as events:
         if me.rank:
             group = group_of(me)
@@ -30,13 +39,27 @@ async def notified(me):
             await me.notify(LOAD, targets=Proc(NAME, 1), info={"acme.to": "one"})
             await me.notify(LOAD, targets=group, info={"acme.to": "again"})
         await me.fence(timeout=20)
-        while True:
-            try:
-                found.append((await events.get(timeout=1.5)).info["acme.to"])
-            except OperationTimeout:
-                break
+        found = await heard_until_quiet(events)
         if me.rank:
             await group.destruct()
+    await me.fence(timeout=20)
+    return found
+
+
+async def notified_from_outside(me):
+    """A process that is not a member sends events to the group's address, and to that of its first member."""
+    async with me.events(LOAD) as events:
+        members = [me.job[3], me.job[2]]
+        if me.proc in members:
+            await me.group(NAME, members, timeout=20).construct()
+        await me.fence(timeout=20)
+        if me.rank == 0:
+            await me.notify(LOAD, targets=Proc(NAME, Rank.WILDCARD), info={"acme.to": "all"})
+            await me.notify(LOAD, targets=Proc(NAME, 0), info={"acme.to": "one"})
+        await me.fence(timeout=20)
+        found = await heard_until_quiet(events)
+        if me.proc in members:
+            await me.raw.group_destruct(NAME, timeout=20)
     await me.fence(timeout=20)
     return found
 
