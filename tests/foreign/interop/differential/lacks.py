@@ -37,8 +37,11 @@ FORGETFUL = (MISSED, PARTIAL, "status -20")
 
 DATA_OF_THE_DEAD = "what a rank has put that dies"
 REMOTE, HIDDEN = "what is for other nodes", "scopes, after a death"
+REFRESHED, SOME_COLLECT = "scopes, after a second exchange", "a fence that some collect in"
 
 PAGE = "how-it-works/libpmix.md#A wildcard among the procs"
+PAGE_OF_SCOPES = "how-it-works/libpmix.md#A get that asks the server again"
+PAGE_OF_FENCES = "how-it-works/libpmix.md#A fence that some collect in"
 PAGE_OF_COMMITS = "how-it-works/libpmix.md#A get that meets the commit"
 
 WILDCARD = "a job and its ranks, in a construct"
@@ -177,6 +180,8 @@ LACKS: tuple[Lack, ...] = (
     # Deaths before the others call.
     *lacks([DATA_OF_THE_DEAD], ALL, "it has no data of a proc that has ended", {"get": (MISSED, VALUE)}),
     *lacks([HIDDEN], (HOST_50, HOST_70), SHOWN, {"get": (VALUE, MISSED)}, MIXED),
+    *lacks([REFRESHED], (HOST_50, HOST_70), SHOWN, {}, MIXED, proof=PAGE_OF_SCOPES),
+    *lacks([SOME_COLLECT], ALL, "a server of libpmix refuses it, or tells some of a failure", {}, proof=PAGE_OF_FENCES),
     *lacks([REMOTE, HIDDEN], PRRTE, SCOPES, {}, proof=PAGE_OF_COMMITS),
     *lacks(["a death before a fence"], (HOST_42, HOST_70), NO_PARTICIPANT, {"fence/8": (MISSED,)}),
     *lacks(["a death before a fence"], (HOST_50,), NO_PARTICIPANT, {"fence/8": (MISSED, DONE)}),

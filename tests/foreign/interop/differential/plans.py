@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
-from foreign.interop.differential.lacks import AT_ONCE, CONNECTED, REMOTE, WILDCARD, find_lack
+from foreign.interop.differential.lacks import (
+    AT_ONCE,
+    CONNECTED,
+    REFRESHED,
+    REMOTE,
+    SOME_COLLECT,
+    WILDCARD,
+    find_lack,
+)
 
 from pypmix.host.nodes import in_blocks
 
@@ -200,6 +208,8 @@ class Planner:
         for rank in readers:
             batch = self.fresh() if self.random.random() < 0.5 else 0
             for owner, key, scope, value in self.chosen(rank, known, 4, batch):
+                if scope == "r" and self.kinds[rank].startswith("native") and not self.has(REFRESHED):
+                    continue
                 self.add(rank, ["get", f"@:{owner}", key], self.seen(rank, owner, scope, value), batch)
             if self.random.random() < 0.2:
                 self.add(rank, ["peek", f"@:{self.random.choice(owners)}", f"none{self.fresh()}"], NOT_FOUND, batch)
@@ -353,13 +363,16 @@ class Planner:
         steps[-1] = steps[-1]._replace(words=("spawn", *words))
         own = [each for each in self.values if each[0] == parent and each[2] == "g"]
         theirs = []
+        collecting = ""
         for rank in range(size):
             self.scripts[label, rank] = []
             key, value = f"k{self.fresh()}", self.value()
             theirs.append((rank, key, value))
             self.add(rank, ["put", key, "g", value], job=label)
             self.add(rank, ["commit"], job=label)
-            self.add(rank, ["fence", self.random.choice("yn"), "@:*"], job=label)
+            chosen = self.random.choice("yn")
+            collecting = chosen if self.has(SOME_COLLECT) else collecting or chosen
+            self.add(rank, ["fence", collecting, "@:*"], job=label)
         for rank in range(size):
             for other, key, value in theirs:
                 self.add(rank, ["get", f"@:{other}", key], value, job=label)
