@@ -72,6 +72,8 @@ class LossPlanner(Planner):
         """One caller's limit is shorter than the others', and somebody comes only after it: all who wait time out."""
         ranks = self.some(3)
         late, short, *rest = self.random.sample(ranks, len(ranks))
+        # Otherwise the shorter limit may expire while the others are still waiting in a loss before.
+        self.together(ranks, ["fence", "n", *[f"@:{rank}" for rank in ranks]], SUCCESS)
         name, *words = self.call(operation, ranks)
         numbers: dict[int, int] = {}
         for callers in ([short], rest) if first else (rest, [short]):
