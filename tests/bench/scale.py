@@ -27,7 +27,6 @@ from pypmix.host.exchange.places import Places
 from pypmix.standard.types import RANK_WILDCARD, Proc
 
 NSPACE = "job"
-DIGEST = b"d" * 16
 MANY = 1000
 """The most servers that a fence collects from."""
 
@@ -129,7 +128,7 @@ class Session:
         here, self.present = set(self.names), {}
         present = self.present
         known = Places()
-        known.add(self.names[0], NSPACE, DIGEST, self.places)
+        known.add(self.names[0], NSPACE, self.places)
         for name, exchange in zip(self.names, self.exchanges, strict=True):
             exchange.membership.present = Here(here) if mortal else here
             carrier = hub._carriers[name]
@@ -183,9 +182,9 @@ def memory(count, ranks):
     del places
     tracemalloc.start()
     known = Places()
-    known.add("n00000", NSPACE, DIGEST, PLACES.read(told)[1])
+    known.add("n00000", NSPACE, PLACES.read(told)[1])
     for number in range(count):
-        known.add(f"n{number:05}", NSPACE, DIGEST)
+        known.add(f"n{number:05}", NSPACE, {})
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return size, len(told)

@@ -83,7 +83,7 @@ def test_a_message_without_a_contribution_is_refused(world: World) -> None:
     world.exchanges["c"].request("a", PART, b"\0", lambda _data, error: ends.append(error))
     world.hub.run()
     (error,) = ends
-    assert "c contributes for" in str(error)
+    assert "c contributes to 0 collectives at once" in str(error)
 
 
 def test_a_contribution_of_the_sender_itself_is_taken(world: World) -> None:

@@ -58,8 +58,8 @@ def procs_of(collective: NodeCollective) -> tuple[Proc, ...]:
     Members of groups have their own names: no host knows groups by name.
     """
     membership = collective.membership
-    if membership.group:
-        # Each caller names the procs that were in the group when it called.
+    if membership.group or not collective.said:
+        # Each caller names the procs that were in the group when it called, and callers that have disconnected none.
         return tuple(sorted([*[process.proc for process in membership.members], *membership.others]))
     procs = next(iter(collective.said.values()))[0]
     return procs if len(procs) == 1 else tuple(sorted(set(procs)))

@@ -1,4 +1,4 @@
-"""Who may send what, about whom: the one check of messages between servers, before they have an effect.
+"""The one check of messages between servers: may their sender send them, about these procs and servers?
 
 A broken or captured server must not harm other servers, so a message counts only if its sender owns what it is about:
 
