@@ -327,7 +327,7 @@ def ask(name: str, operation: str, env: Variables[str, str]) -> dict[str, Any]:
         except OSError as error:
             raise _ended(name) from error
         while not pulse.is_lost():
-            if not waiting.poll(1000 * pulse.left()):
+            if not waiting.poll(1000 * pulse.seconds_left()):
                 continue
             found = link.receive()
             if found is None:
@@ -375,7 +375,7 @@ class Pulse:
         self._due = time.monotonic() + patience
         self._is_asked = False
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds until `is_lost` has something to do."""
         return max(0.0, self._due - time.monotonic())
 
@@ -567,7 +567,7 @@ def run_job(
             if pulse is not None and reading is not None and pulse.is_lost():
                 text = f"session {name} does not answer, and ends the job when it continues"
                 return Outcome(TIMED_OUT, f"the job did not end within {wish.timeout:g} s; {text}")
-            if not relay.turn(reading, None if pulse is None or reading is None else pulse.left()):
+            if not relay.turn(reading, None if pulse is None or reading is None else pulse.seconds_left()):
                 continue
             found = link.receive()
             for message in found or ():

@@ -116,8 +116,8 @@ class Run:
 
     def _handle(self, message: dict[str, Any]) -> None:
         if "signal" in message:
-            self._send({"signal": int(message["signal"])})
             self._signalled(int(message["signal"]))
+            self._send({"signal": message["signal"]})
         elif "alive" in message:
             self._send({"alive": True})
         elif message.get("version") != __version__:
