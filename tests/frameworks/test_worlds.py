@@ -82,7 +82,7 @@ def test_functions_fail(framework: Framework) -> None:
     assert len(found["after"]) == 2 and all("the world has ended: " in line for line in found["after"]), found
     assert found["waits"] == ["late [0, 1, 2, 3]"]
     assert found["members"] == [str([(rank, 4, "word") for rank in range(4)])]
-    assert framework.kind == "dask" or found["others"] == ["ranks are beside actors of Ray, not beside 'an actor'"]
+    assert framework.kind == "dask" or found["others"] == ["a world needs actors of Ray, not 'an actor'"]
 
 
 @BOTH
