@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.exchange_psets import Server
-from pypmix.host.exchange import Exchange, Hub, limits
+from pypmix.host.exchange import Exchange, Hub, limits, membership
 from pypmix.host.exchange.psets import Psets
 from pypmix.standard.types import Proc
 
@@ -43,6 +43,17 @@ def test_the_later_one_of_two_leaves_the_others():
     session.exchanges["c"].close()
     session.hub.run()
     assert session.exchanges["a"].reason("c") == ""
+
+
+def test_doubts_of_servers_that_are_not_there_do_not_count():
+    session = Session("abcd")
+    b = session.exchanges["a"].membership.life_of("b")
+    for number in range(20):
+        doubt = membership._DOUBT.write((f"x{number}", "b", b))
+        session.exchanges["c"].request("a", membership.DOUBT, doubt, lambda _data, _error: None)
+    session.hub.run()
+    session.hub.part("b", "d")
+    assert session.views() == {"a": "abc", "b": "abc", "c": "abc", "d": "d"}
 
 
 def test_two_alone_have_nobody_to_tell_them():

@@ -13,7 +13,9 @@ A broken or captured server must not harm other servers, so a message counts onl
     entries `DEFINE`, `DELETE`, `SETS`  any server; with a launcher, only that  process sets
     entry `BROADCAST`                   any server of a session with a launcher what the sender may send itself
     `MEET`, `PASSED_ON`                 the root                                servers that it connects
-    `DOUBT`, `LEAVES`                   any server                              the sender itself
+    `LEAVES`                            any server                              the sender itself
+    `DOUBT`                             any server                              the sender; without a launcher, also
+                                                                                one that does not reach the root
     `AGREE`, `AGREED`                   any server, if there is no launcher     the sender itself
     `PART`, `AGAIN`                     a server of its procs                   the sender itself
     `UP`                                a server of its procs                   the sender, and the servers below it

@@ -288,6 +288,8 @@ class Membership:
             if error is None and self._next_root == self.name and not self.is_closing:
                 # They live, and have lost only each other.
                 pair = {name, doubter}
+                if not pair - {self.name} <= self.present:
+                    return
                 for one in pair:
                     self._parted.setdefault(one, set()).update(pair - {one})
                 # A server that parts from several others is lost itself, and takes one along at most.
