@@ -396,12 +396,7 @@ if me.proc.rank == 0:
     me.run(Commit())
 else:
     # The end of this one would end the call of the other one.
-    while True:
-        try:
-            me.run(Get(other, "over"))
-            break
-        except (NotFound, OperationTimeout):
-            pass
+    wait_for_key(me, other, "over")
 me.run(Finalize())
 print("done", me.proc.rank)
 """)

@@ -290,12 +290,7 @@ if me.proc.rank == 0:
     me.run(Put("over", uint32(1)))
     me.run(Commit())
 else:
-    while True:
-        try:
-            me.run(Get(other, "over"))
-            break
-        except (NotFound, OperationTimeout):
-            pass
+    wait_for_key(me, other, "over")
 me.run(Finalize())
 """)
 

@@ -36,6 +36,13 @@ def caught(kind, call, *args):
         return error
     raise AssertionError(f"{result!r} instead of {kind.__name__}")
 
+def wait_for_key(session, proc, key):
+    while True:
+        try:
+            return session.run(Get(proc, key))
+        except (NotFound, OperationTimeout):
+            pass
+
 def submitted(session, op, seconds=10):
     ended, outcome = threading.Event(), []
     def done(result, error):
