@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 COROUTINE = 0x80
-"""`inspect.CO_COROUTINE`, the flag of the code of an `async def`; to import `inspect` takes longer than a client."""
+"""`inspect.CO_COROUTINE`, the flag of the code of an `async def`; importing `inspect` takes longer than all else."""
 
 
 def load(module: str, name: str = "") -> Any:
